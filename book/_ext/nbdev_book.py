@@ -1,0 +1,138 @@
+"""What the book asks of Sphinx beyond what it has.
+
+* Notebooks are read with their nbdev directives turned into cell tags, so the sources keep their
+  ``#|`` lines and the reader never sees one.
+* A chapter is run again when its text, or a module or data file that it imports, has changed.
+* The reference page lists every exported module, so that a new chapter is in it by itself.
+* The formulas' one script and the wheel for the live examples are put beside the pages.
+"""
+import ast
+import hashlib
+import re
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+import nbformat
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = "serving_or"
+DIRECTIVE = re.compile(r"^#\s*\|\s*(?P<name>[\w-]+)\s*:?\s*(?P<value>.*?)\s*$")
+
+# directive (and value, where it matters) -> the MyST-NB tag that does the same
+TAGS = {
+    ("hide", None): "remove-cell",
+    ("default_exp", None): "remove-cell",
+    ("hide_input", None): "remove-input",
+    ("hide_output", None): "remove-output",
+    ("echo", "false"): "remove-input",
+    ("output", "false"): "remove-output",
+    ("code-fold", "true"): "hide-input",
+    ("eval", "false"): "skip-execution",
+}
+
+
+def split_directives(source):
+    "Return the leading ``#|`` lines of a cell as (name, value) pairs, and the rest."
+    found, lines = [], source.splitlines(keepends=True)
+    while lines and (hit := DIRECTIVE.match(lines[0].strip())):
+        found.append((hit["name"], hit["value"].lower()))
+        lines.pop(0)
+    return found, "".join(lines).lstrip("\n")
+
+
+def module_file(name):
+    "The file of a module of the package, or None."
+    base = ROOT.joinpath(*name.split("."))
+    return next((p for p in (base.with_suffix(".py"), base / "__init__.py") if p.is_file()), None)
+
+
+def imports(source, package=""):
+    "Names of the package's modules that a piece of Python imports, wherever the import stands."
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (a.name for a in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            parent = package.split(".")[: len(package.split(".")) + 1 - node.level] if node.level else []
+            base = ".".join([*parent, *([node.module] if node.module else [])])
+            yield base
+            yield from (f"{base}.{a.name}" for a in node.names)
+
+
+@cache
+def module_imports(name):
+    "Modules of the package that one of its modules imports directly, its parents included."
+    path = module_file(name)
+    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+    found = {n for n in imports(path.read_text(encoding="utf-8"), package) if n.startswith(PACKAGE) and module_file(n)}
+    return frozenset(found | ({package} if package and package != name else set()))
+
+
+def dependencies(sources):
+    "All modules of the package behind some cells, following imports to the end."
+    todo, seen = set(), set()
+    for source in sources:
+        try:
+            todo |= {n for n in imports(source) if n.startswith(PACKAGE) and module_file(n)}
+        except SyntaxError:  # a cell with magics: assume that it may use anything
+            todo |= {".".join(p.relative_to(ROOT).with_suffix("").parts) for p in (ROOT / PACKAGE).rglob("*.py")}
+    todo = {n.removesuffix(".__init__") for n in todo}
+    while todo:
+        name = todo.pop()
+        seen.add(name)
+        todo |= module_imports(name) - seen
+    return sorted(seen)
+
+
+def digest(modules):
+    "A short hash of some modules, and of the data if the data module is among them."
+    files = [module_file(m) for m in modules]
+    if f"{PACKAGE}.tools.data" in modules:
+        files += sorted(p for p in (ROOT / PACKAGE / "data").rglob("*") if p.is_file())
+    h = hashlib.sha256()
+    for path in files:
+        h.update(path.read_bytes())
+    return h.hexdigest()[:12]
+
+
+def read_notebook(text):
+    "Parse notebook JSON, turning nbdev directives into MyST-NB cell tags."
+    nb = nbformat.reads(text, as_version=4)
+    code = [cell for cell in nb.cells if cell.cell_type == "code"]
+    module_imports.cache_clear()
+    stamp = digest(dependencies([cell.source for cell in code]))
+    for cell in code:
+        directives, cell.source = split_directives(cell.source)
+        tags = cell.metadata.setdefault("tags", [])
+        for name, value in directives:
+            tag = TAGS.get((name, value)) or TAGS.get((name, None))
+            if tag and tag not in tags:
+                tags.append(tag)
+        if not cell.source.strip() and "remove-cell" not in tags:
+            tags.append("remove-cell")
+    # The execution cache looks at cells alone: this one carries what they import. Last, so that the title stays first.
+    nb.cells.append(nbformat.v4.new_code_cell(f"# imports {stamp}", metadata={"tags": ["remove-cell"]}))
+    return nb
+
+
+def list_modules(app, docname, source):
+    "Append one section a module to the reference page."
+    if docname != "book/api":
+        return
+    names = {".".join(p.relative_to(ROOT).with_suffix("").parts): p for p in (ROOT / PACKAGE).rglob("*.py")}
+    for name, path in sorted(names.items()):
+        if path.name.startswith("_"):
+            continue
+        source[0] += f"\n## {name}\n\n```{{eval-rst}}\n.. automodule:: {name}\n   :members:\n```\n"
+
+
+def add_static(app, config):
+    "Bundle the formulas' script and, where it has been built, the live examples' wheel."
+    mathjax = Path(find_spec("sphinx-mathjax-offline").origin).parent / "static" / "mathjax" / config.mathjax_path
+    config.html_static_path += [str(mathjax), *([str(ROOT / "book/_build/live")] if (ROOT / "book/_build/live").is_dir() else [])]
+
+
+def setup(app):
+    app.connect("config-inited", add_static)
+    app.connect("source-read", list_modules)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
