@@ -293,7 +293,7 @@ def water_level(loads, extra):
     level = np.cumsum(r / top, axis=-1) / (extra + np.arange(1, r.shape[-1] + 1))
     lower = np.concatenate([r[..., 1:] / top, np.zeros_like(top)], axis=-1)
     first = np.argmax(lower <= level, axis=-1)[..., None]
-    return (np.take_along_axis(level, first, -1) * top)[..., 0]
+    return (np.take_along_axis(level, first, -1) * top)[..., 0][()]
 
 
 def water_fill(loads, extra):
@@ -366,7 +366,7 @@ def best_level(loads, extra):
         # Nothing between the two: the next level below `high` would need too many.
         open_ = (need(loads, high * (1 - 2 * SLACK)).sum(axis=-1) <= extra) & (high > low * (1 + SLACK))
         if not np.any(open_):
-            return high
+            return high[()]
         middle = np.where(open_, low + (high - low) / 2, high)
         fits = need(loads, middle).sum(axis=-1) <= extra
         low, high = np.where(open_ & ~fits, middle, low), np.where(open_ & fits, reached(middle), high)
