@@ -284,15 +284,20 @@ def generate_experts(layers: int, experts: int, steps: int, tokens: int, *, diur
 
 # %% ../../nbs/tools/01_data.ipynb #6369993f
 def drifting_experts(switch: float = 0.02, spike: int = 4):
-    "The four experts of a layer that are hottest in any of 96 generated windows, for a switching rate and a spike height."
+    "The load of a layer's hottest expert over 96 generated windows, with one popular and one spiked expert, for a switching rate and a spike height."
     from serving_or.tools.plots import lines
 
-    made = generate_experts(1, 64, 96, 50_000, switch=switch, spike=spike, seed=6)
-    load = made.loads[:, 0] / made.loads[:, 0].mean(axis=1, keepdims=True)
-    top = np.argsort(-load.max(axis=0))[:4]
-    moved = total_variation(load[1:], load[:-1])
-    return lines({f"expert {i}": load[:, i] for i in top}, ylim=(0, 12), xlabel="window", ylabel="load / mean",
-                 title=f"{(made.domain[1:] != made.domain[:-1]).sum()} switches, {(moved > 0.2).sum()} large moves")
+    def shares(switch, spike):
+        made = generate_experts(1, 64, 96, 50_000, switch=switch, spike=spike, seed=6)
+        return made.loads[:, 0] / made.loads[:, 0].mean(axis=1, keepdims=True), made.domain
+
+    load, domain = shares(switch, spike)
+    calm = shares(0, 0)[0]
+    popular = calm[0].argmax()
+    spiked = (shares(0, 8)[0] - calm).max(axis=0).argmax()
+    moved = total_variation(load[1:], load[:-1]) > 0.2
+    return lines({"hottest": load.max(axis=1), f"expert {popular}": load[:, popular], f"expert {spiked}": load[:, spiked]}, ylim=(0, 12),
+                 xlabel="window", ylabel="load / mean", title=f"{(domain[1:] != domain[:-1]).sum()} switches, {moved.sum()} large moves")
 
 # %% ../../nbs/tools/01_data.ipynb #e68bd927
 KINDS = ("ar", "zipf", "spikes", "shifts", "bursts")
