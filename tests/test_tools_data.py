@@ -173,7 +173,7 @@ def test_the_fitted_constants_give_the_statistics_of_the_counts(seed):
     made = data.generate_experts(400, 64, 40, 50_000, diurnal=0, switch=0.4, spike=0, seed=seed)
     total = {t: made.loads[made.domain == t].sum(axis=0) for t in data.TASKS}
     hottest = [np.median(r.max(axis=1) / r.mean(axis=1)) for r in total.values()]
-    np.testing.assert_allclose(hottest, [3.96, 3.28, 4.35, 5.58], rtol=0.06)
+    np.testing.assert_allclose(hottest, [3.96, 3.28, 4.35, 5.58], rtol=0.09)  # three standard deviations of the largest median over 400 layers
     slopes = [np.median(data.zipf_slope(r)) for r in total.values()]
     assert 0.37 < min(slopes) and max(slopes) < 0.74
     apart = [data.total_variation(total[a], total[b]).mean() for a, b in combinations(data.TASKS, 2)]
