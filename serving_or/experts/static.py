@@ -12,7 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
-from .model import best_response, check_extra, check_loads, even_split, latency, water_fill, water_level
+from .model import best_level, check_extra, check_loads, even_split, latency, water_fill, water_level
 
 # %% ../../nbs/experts/02_static.ipynb #89092866
 def static_cvxpy(loads, extra):
@@ -326,7 +326,7 @@ def place_exact(loads, extra, time_limit=60.0):
     scale = loads.max(initial=0) or 1.0
     r = loads / scale
     start = place(r, extra)
-    lowest = latency(r, best_response(r, extra))                                 # no placement is below this in its step
+    lowest = best_level(r, extra)                                               # no placement is below this in its step
     t, i, j = np.nonzero(r[:, :, None] / (1 + np.arange(extra + 1)) > lowest[:, None, None])
     value, fall = r[t, i] / (1 + j), r[t, i] / ((1 + j) * (2 + j))               # the secant from j to j + 1
     row = np.arange(t.size)
