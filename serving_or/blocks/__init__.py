@@ -1,0 +1,2 @@
+"Blocks of a model, across space: which server holds which blocks, and through which servers each request goes."
+from .model import CARDS, GB, GIB, BadFile, BadPlan, Chain, Cluster, Infeasible, NoRoute, NotFound, Placement, Plan, TooLarge, check
