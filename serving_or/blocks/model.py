@@ -299,7 +299,7 @@ class Cluster:
 
     def take(self, servers):
         """The cluster with these servers only (indices or a mask), in this order."""
-        j = np.arange(self.n)[np.asarray(servers)]
+        j = np.arange(self.n)[servers if isinstance(servers, slice) else list(servers)]
         at = lambda v: None if v is None else tuple(v[i] for i in j)
         return replace(self, memory=self.memory[j], tau=self.tau[j], rtt=self.rtt[:, j], prefill_tau=self.prefill_tau[j],
                        prefill_rtt=self.prefill_rtt[:, j], hop=None if self.hop is None else self.hop[np.ix_(j, j)],
