@@ -630,8 +630,13 @@ class Plan:
                              f"parameters, {u}": c.block_size * p.m, f"caches, {u}": c.cache_size * self.visits, f"memory, {u}": c.memory},
                             index=pd.Index(c.servers, name="server"))
 
+    def __repr__(self):
+        return self.summary()
+
     def _repr_html_(self):
-        return spans(self.cluster, self.placement, self.chains) + f"<pre>{self.summary()}</pre>"
+        from html import escape
+
+        return spans(self.cluster, self.placement, self.chains) + f"<pre>{escape(self.summary())}</pre>"
 
 
 def visits(chains, n):
@@ -705,7 +710,7 @@ def check(cluster, placement, chains, requests, bound=0.0, status=None, forward=
     costs = np.array([cluster.per_token(c, forward=forward) for c in chains])
     for i in np.flatnonzero(~np.isfinite(costs))[:1]:
         raise BadPlan(f"client {chains[i].client} cannot reach a server of its chain {chains[i].servers}", "chain", chain=int(i))
-    cost = float(costs @ [c.count for c in chains]) / max(demand.sum(), 1) if chains else 0.0
+    cost = float(costs @ [c.count for c in chains] / demand.sum()) if chains else 0.0
     if bound > cost * (1 + 1e-6) + TOLERANCE:
         raise BadPlan(f"the bound {bound} is above the cost {cost}", "bound")
     bound = min(float(bound), cost)
