@@ -150,7 +150,7 @@ def test_bulk_is_one_by_one(forward):
         served += demand.sum() > 0 and not rest.any()
         for cutoff in (total * 0.7, total * 1.01 + 1e-9):
             _, cut, left = bulk(cluster, placement, demand, cutoff=cutoff, forward=forward)
-            assert (cut == np.inf) == (bool(rest.any()) or cutoff < total or not demand.any() and False)
+            assert (cut == np.inf) == (bool(rest.any()) or cutoff < total)
     assert served > 30
 
 
@@ -201,9 +201,9 @@ def test_lone_bound_is_below_every_placement():
     "All placements of tiny clusters: the bound is attained by the best one for a single request."
     for seed in range(25):
         cluster, _ = instance(seed, n=3, L=4, clients=1)
-        L, spans = cluster.blocks, [[(1, 0)] + [(a, m) for m in range(1, k + 1) for a in range(1, cluster.blocks - m + 2)] for k in cluster.counts(1)]
+        spans = [[(1, 0)] + [(a, m) for m in range(1, k + 1) for a in range(1, cluster.blocks - m + 2)] for k in cluster.counts(1)]
         best = min(cheapest(cluster, Placement(*zip(*choice)))[0][0] for choice in product(*spans))
-        assert best == best_lone(cluster, 0) and L
+        assert best == best_lone(cluster, 0)
 
 
 def test_greedy_can_strand():
@@ -244,16 +244,20 @@ def test_edges_of_the_input():
 
 
 def test_links_change_only_where_they_must():
-    cluster, placement = instance(11, n=6, L=7)
-    links = Links(cluster, placement)
-    rng = np.random.default_rng(0)
-    for _ in range(20):
-        cost = links.costs()
-        assert cost.tolist() == cheapest(cluster, placement, links.slots)[0].tolist()
-        if np.isinf(cost).all():
-            break
-        links.take(*links.chain(int(cost.argmin())), count=1)
-    assert (links.slots >= 0).all() and rng is not None
+    "After each chain the kept links give what a fresh dynamic program gives."
+    taken = 0
+    for seed in range(60):
+        cluster, placement = instance(seed)
+        links = Links(cluster, placement)
+        while True:
+            cost = links.costs()
+            assert cost.tolist() == cheapest(cluster, placement, links.slots)[0].tolist()
+            if np.isinf(cost).all():
+                break
+            links.take(*links.chain(int(cost.argmin())), count=1)
+            taken += 1
+        assert (links.slots >= 0).all()
+    assert taken > 100
 
 
 def test_the_live_example_answers_everywhere():

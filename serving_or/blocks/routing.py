@@ -180,7 +180,7 @@ def bulk(cluster, placement, demand, cutoff=np.inf, forward=False):
         if least == np.inf:
             break
         servers, blocks = links.chain(c)
-        q = int(min(rest[c], np.min(links.slots[list(servers)] // np.array(blocks))))
+        q = int(min(rest[c], np.floor(np.min(links.slots[list(servers)] / np.array(blocks)))))
         chains.append(Chain(c, servers, blocks, q))
         links.take(servers, blocks, q)
         rest[c] -= q
