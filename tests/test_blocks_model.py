@@ -143,7 +143,7 @@ def test_forwarding_and_first_token():
 
 def test_plans_speak():
     plan = check(THREE, BEST, WAYS, 4, bound=80)
-    assert "4 requests of 1 client on 3 of 3 servers" in plan.summary() and "80 ms per token (optimal" in plan.summary()
+    assert "4 requests of 1 client, 4 blocks on 3 of 3 servers" in plan.summary() and "80 ms per token, bound 80, optimal" in plan.summary()
     frame = plan.to_frame()
     assert (frame["parameters, bytes"] + frame["caches, bytes"]).tolist() == [16, 12, 12] == frame["memory, bytes"].tolist()
     named = replace(THREE, servers=["<a>", "b", "c"])

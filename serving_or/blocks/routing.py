@@ -12,7 +12,7 @@ from .model import Chain, Cluster, Infeasible, NoRoute, NotFound, Placement, Pla
 from ..tools.plots import Picture, table
 
 # %% ../../nbs/blocks/04_routing.ipynb #8068a515
-def entries(placement, slots):
+def entries(placement: Placement, slots) -> np.ndarray:
     """The first boundary at which a request may enter each server: inside its span, and with a slot for every block that it then runs.
 
     Parameters
@@ -29,7 +29,7 @@ def entries(placement, slots):
     return np.maximum(placement.a, placement.e - np.clip(slots, 0, placement.m)).astype(int)
 
 # %% ../../nbs/blocks/04_routing.ipynb #45d86d3f
-def cheapest(cluster, placement, slots=None):
+def cheapest(cluster: Cluster, placement: Placement, slots=None) -> tuple[np.ndarray, list]:
     """The cheapest chain of every client through a placement, for one request on its own, relayed by the client.
 
     Parameters
@@ -111,7 +111,7 @@ class Links:
         best = cost.argmin(axis=1)
         self.B[e] = low, np.take_along_axis(cost, best[:, None], axis=1)[:, 0], j[best]
 
-    def costs(self):
+    def costs(self) -> np.ndarray:
         """Each client's cheapest cost now ``(clients,)``; infinite where no chain has room."""
         L, C = self.cluster.blocks, len(self.cluster.clients)
         self.D, self.entry = np.full((C, L + 2), np.inf), np.zeros((C, L + 2), int)
@@ -124,7 +124,7 @@ class Links:
                 self.D[:, e], self.entry[:, e] = reach[every, x], low + x
         return self.D[:, L + 1]
 
-    def chain(self, c):
+    def chain(self, c: int) -> tuple[tuple, tuple]:
         """The servers and blocks of client c's cheapest chain, after `costs`."""
         x, hops = self.cluster.blocks + 1, []
         while x > 1:
@@ -134,7 +134,7 @@ class Links:
             x = entry
         return tuple(zip(*hops[::-1]))
 
-    def take(self, servers, blocks, count):
+    def take(self, servers, blocks, count: int) -> None:
         """Use the slots of a chain for ``count`` requests."""
         servers, blocks = np.array(servers), np.array(blocks)
         self.slots[servers] -= count * blocks
@@ -143,7 +143,7 @@ class Links:
             self._column(e)
 
 # %% ../../nbs/blocks/04_routing.ipynb #adf34748
-def bulk(cluster, placement, demand, cutoff=np.inf, forward=False):
+def bulk(cluster: Cluster, placement: Placement, demand, cutoff: float = np.inf, forward: bool = False) -> tuple[list, float, np.ndarray]:
     """Give every request a chain within the servers' memory, the nearest client first, many requests at a time.
 
     Parameters
@@ -188,7 +188,7 @@ def bulk(cluster, placement, demand, cutoff=np.inf, forward=False):
     return chains, total, rest
 
 # %% ../../nbs/blocks/04_routing.ipynb #eee91929
-def route(cluster, placement, requests, forward=False, design=None):
+def route(cluster: Cluster, placement: Placement, requests, forward: bool = False, design: int | None = None) -> Plan:
     """Route requests through a placement, within memory.
 
     Parameters
@@ -251,7 +251,7 @@ class Hops:
         self.cluster, self.placement = cluster, placement
         self.slots = (cluster.slots(placement.m) if slots is None else np.array(slots, float)).copy()
 
-    def costs(self):
+    def costs(self) -> np.ndarray:
         """Each client's cheapest cost now ``(clients,)``; infinite where no chain has room."""
         cluster, placement = self.cluster, self.placement
         C, e = len(cluster.clients), placement.e
@@ -279,7 +279,7 @@ class Hops:
         self.last = last + total.argmin(axis=1)
         return total.min(axis=1)
 
-    def chain(self, c):
+    def chain(self, c: int) -> tuple[tuple, tuple]:
         """The servers and blocks of client c's cheapest chain, after `costs`."""
         q, servers = int(self.last[c]), []
         while q >= 0:
@@ -288,12 +288,12 @@ class Hops:
         servers = servers[::-1]
         return tuple(servers), tuple(np.diff([1, *self.placement.e[servers]]).tolist())
 
-    def take(self, servers, blocks, count):
+    def take(self, servers, blocks, count: int) -> None:
         """Use the slots of a chain for ``count`` requests."""
         self.slots[list(servers)] -= count * np.array(blocks)
 
 
-def route_direct(cluster, placement, slots=None):
+def route_direct(cluster: Cluster, placement: Placement, slots=None) -> tuple[np.ndarray, list]:
     """The cheapest chain of every client when servers hand tokens straight to each other.
 
     Parameters
@@ -315,7 +315,7 @@ def route_direct(cluster, placement, slots=None):
     return cost, [Chain(c, *hops.chain(c)) if np.isfinite(cost[c]) else None for c in range(len(cost))]
 
 # %% ../../nbs/blocks/04_routing.ipynb #b6e78045
-def lone_bound(cluster, requests):
+def lone_bound(cluster: Cluster, requests) -> float:
     """What no plan can beat: every request alone on the empty fleet, its blocks where they are cheapest.
 
     Parameters
