@@ -56,6 +56,8 @@ def test_cards():
     for card in CARDS.values():
         assert card.cache_per_token() == 2 * card.kv_heads * card.head * 2 and card.heads % card.kv_heads == 0
     assert bloom.sizes([20, 148, 30]) == bloom.sizes(148)  # reserve for the longest
+    llama = CARDS["Llama-3.1-405B"].sizes(4096)  # the numbers of the exercise on grouped queries
+    assert [int((80 * GB - 30 * llama["block_size"]) // (30 * heads * llama["cache_size"])) for heads in (1, 16)] == [56, 3]
 
 
 def test_no_cache_means_no_limit():
@@ -212,14 +214,14 @@ def test_json_is_the_same(tmp_path):
 
 @pytest.mark.parametrize("old, new, field, line, said", [
     ("memory: 16 GB", "memory: 16", "servers.0.memory", 3, "one of the units"), ("memory: 16 GB", "memory: 16 Gb", "servers.0.memory", 3, "one of the units"),
-    ("tau: 0.02 s", "tau: fast", "servers.1.tau", 7, "one of the units"), ("    tau: 0.02 s\n", "", "servers.1.tau", 4, "required"),
+    ("tau: 0.02 s", "tau: fast", "servers.1.tau", 7, "one of the units"), ("    tau: 0.02 s\n", "", "servers.1.tau", 4, "a value"),
     ("count: 2", "count: 0", "servers.1.count", 5, "greater"), ("memory: 16 GB", "memory: -16 GB", "servers.0.memory", 3, "greater"),
     ("block_size: 4 GB", "block_size: 0 GB", "model.block_size", 1, "greater"), ("domain: oslo", "site: oslo", "servers.1.site", 8, "xtra"),
     ("{a: 5 ms, b: inf ms}", "{a: 5 ms}", "clients.1.rtt", 11, "each of the servers a, b"), ("name: b", "name: a", "servers.1.name", 4, "no other server"),
     ("model: {blocks: 4, block_size: 4 GB, cache_size: 1 GB}", "model: BLOOM-176B", "tokens", 1, "tokens"),
     ("model: {blocks: 4, block_size: 4 GB, cache_size: 1 GB}", "model: GPT", "model", 1, "BLOOM-176B"),
     ("[1 ms, 0 ms, 3 ms], ", "", "hop", 12, "square"), ("hop: [[0 ms, 1 ms", "hop: [[0 ms, x", "hop.0.1", 12, "units"),
-    ("clients:", "clients: [", "", None, "YAML"), (FILE, "", "model", 1, "required"), (FILE, "- 1", "", 1, "")])
+    ("clients:", "clients: [", "", None, "YAML"), (FILE, "", "model", 1, "a value"), (FILE, "- 1", "", 1, "")])
 def test_mistakes_in_a_file(tmp_path, old, new, field, line, said):
     path = tmp_path / "c.yaml"
     assert old in FILE

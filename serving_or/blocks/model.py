@@ -363,9 +363,9 @@ def sessions_on(blocks=53, tokens=148, gigabytes=80):
     if blocks > most:
         title = f"{blocks} blocks do not fit: {gigabytes} GB hold {most}"
     else:
-        title = f"{blocks} blocks and {f} request{'s' * (f != 1)} of {tokens} tokens"
+        title = f"{blocks} blocks, {f} request{'s' * (f != 1)} of {tokens} tokens"
     return bars([f"{gigabytes} GB"], {"parameters": [cluster.block_size * blocks], "caches": [cluster.cache_size * blocks * max(f, 0)]},
-                marks={"memory": float(gigabytes)}, stacked=True, ylabel="GB", title=title, size=(420, 260))
+                marks={"memory": float(gigabytes)}, stacked=True, ylabel="GB", title=title, size=(640, 260))
 
 # %% ../../nbs/blocks/01_model.ipynb #59d8c1d7
 @dataclass(frozen=True, eq=False)
@@ -602,7 +602,7 @@ def visits(chains, n: int) -> np.ndarray:
         np.add.at(used, list(chain.servers), np.array(chain.blocks, float) * chain.count)
     return used
 
-# %% ../../nbs/blocks/01_model.ipynb #18701a16
+
 def check(cluster: Cluster, placement: Placement, chains, requests, bound: float = 0.0, status: str | None = None, forward: bool = False,
           guarantee: float = np.inf, design: int | None = None) -> Plan:
     """Verify a plan from its arrays alone, and compute its cost. Every method of this part returns what this function returns.
@@ -813,7 +813,8 @@ def read_cluster(path) -> Cluster:
     try:
         file = File.model_validate(data or {})
     except ValidationError as error:
-        problems = [(e["loc"], e["msg"].removeprefix("Value error, "), e["input"]) for e in error.errors()]
+        problems = [(e["loc"], "a value" if e["type"] == "missing" else e["msg"].removeprefix("Value error, "), None if e["type"] == "missing" else e["input"])
+                    for e in error.errors()]
     else:
         names = [s.name for s in file.servers]
         problems = [(("servers", i, "name"), "a name that no other server has", x) for i, x in enumerate(names) if x in names[:i]]
@@ -828,7 +829,7 @@ def read_cluster(path) -> Cluster:
             problems.append((("hop",), "a square matrix, a row and a column for each server", f"{len(file.hop)} rows"))
     if problems:
         said = [(".".join(map(str, loc)), line(loc), message, given) for loc, message, given in problems]
-        raise BadFile("\n".join(f"{path}:{at}: {name or 'the file'} is {given if not isinstance(given, dict) else 'incomplete'!r}; required: {message}"
+        raise BadFile("\n".join(f"{path}:{at}: {name or 'the file'} is {'missing' if given is None else repr(given)}; required: {message}"
                                 for name, at, message, given in said), [(name, at, message) for name, at, message, _ in said])
 
     rows = [s for s in file.servers for _ in range(s.count)]
