@@ -226,6 +226,11 @@ def test_no_route_says_where():
     with pytest.raises(NoRoute) as caught:
         route(full, Placement([1, 2], [2, 1]), 1)
     assert caught.value.boundary == 1 and caught.value.blocks_short == 1
+    cut = Cluster(4, 4, 1, memory=[40, 40], tau=[1, 1], rtt=[1, 1], hop=np.full((2, 2), np.inf))  # relayed it works, forwarded it does not
+    assert route(cut, placement, 3).cost == 6
+    with pytest.raises(NoRoute, match="block 3") as caught:
+        route(cut, placement, 3, forward=True)
+    assert caught.value.boundary == 3 and caught.value.blocks_short == 0
     with pytest.raises(BadPlan):
         route(full, Placement([1, 1], [2, 3]), 1)
 

@@ -124,6 +124,10 @@ class Links:
                 self.D[:, e], self.entry[:, e] = reach[every, x], low + x
         return self.D[:, L + 1]
 
+    def reach(self, c: int) -> int:
+        """The furthest boundary that client c can get to, after `costs`."""
+        return int(np.flatnonzero(np.isfinite(self.D[c]))[-1])
+
     def chain(self, c: int) -> tuple[tuple, tuple]:
         """The servers and blocks of client c's cheapest chain, after `costs`."""
         x, hops = self.cluster.blocks + 1, []
@@ -218,15 +222,15 @@ def route(cluster: Cluster, placement: Placement, requests, forward: bool = Fals
     """
     check(cluster, placement, [], np.zeros(len(cluster.clients)))
     demand = cluster.demand(requests)
-    alone = (Hops if forward else Links)(cluster, placement).costs()
+    links = (Hops if forward else Links)(cluster, placement)
+    alone = links.costs()
     for c in np.flatnonzero((demand > 0) & np.isinf(alone))[:1]:
-        links = Links(cluster, placement)
-        links.costs()
-        boundary = int(np.flatnonzero(np.isfinite(links.D[c]))[-1])
-        hosted = placement.hosts(cluster.blocks)[(links.slots >= 1) & np.isfinite(cluster.rtt[c])].any(axis=0)
-        short = int((~hosted).sum())
-        raise NoRoute(f"{cluster.clients[c]} has no chain through this placement: " + (f"{short} blocks, the first is {np.argmin(hosted) + 1}, are on no server that it reaches and that has room" if short else
-                      f"its chains end before block {boundary}, because no server can be entered there with room for its remaining blocks"), int(c), boundary, short)
+        usable = (links.slots >= 1) & (forward | np.isfinite(cluster.rtt[c]))
+        hosted = placement.hosts(cluster.blocks)[usable].any(axis=0)
+        boundary, short = links.reach(c), int((~hosted).sum())
+        why = (f"{short} block{'s' * (short > 1)}, from block {np.argmin(hosted) + 1} on, are on no server that it reaches and that has a free slot" if short else
+               f"no chain gets beyond block {boundary - 1}; the servers that hold block {boundary} lack the slots for what they would run, or cannot be reached")
+        raise NoRoute(f"{cluster.clients[c]} has no chain through this placement: {why}", int(c), boundary, short)
     chains, _, rest = bulk(cluster, placement, demand, forward=forward)
     if rest.any():
         served = int(demand.sum() - rest.sum())
@@ -256,9 +260,10 @@ class Hops:
         cluster, placement = self.cluster, self.placement
         C, e = len(cluster.clients), placement.e
         first = entries(placement, self.slots)
-        self.order = order = np.argsort(e, kind="stable")[(placement.m[np.argsort(e, kind="stable")] > 0)]
-        ends = e[order]
-        D, before = np.full((C, len(order)), np.inf), np.full((C, len(order)), -1)
+        order = np.argsort(e, kind="stable")
+        self.order = order = order[placement.m[order] > 0]
+        self.ends = ends = e[order]
+        self.D, self.before = D, before = np.full((C, len(order)), np.inf), np.full((C, len(order)), -1)
         every = np.arange(C)
         for q, j in enumerate(order):
             if first[j] == e[j]:
@@ -273,11 +278,14 @@ class Hops:
                 D[better, q], before[better, q] = reach[every, i][better], low + i[better]
         last = np.searchsorted(ends, cluster.blocks + 1)
         total = D[:, last:] + cluster.rtt[:, order[last:]] / 2
-        self.before = before
         if total.shape[1] == 0:
             return np.full(C, np.inf)
         self.last = last + total.argmin(axis=1)
         return total.min(axis=1)
+
+    def reach(self, c: int) -> int:
+        """The furthest boundary that client c can get to, after `costs`."""
+        return int(max([1, *self.ends[np.isfinite(self.D[c])]]))
 
     def chain(self, c: int) -> tuple[tuple, tuple]:
         """The servers and blocks of client c's cheapest chain, after `costs`."""
