@@ -1,2 +1,3 @@
 """Experts of a Mixture-of-Experts model, over time: how many GPUs each one gets as the load drifts."""
 from .model import Problem, Schedule
+from .hindsight import optimum
