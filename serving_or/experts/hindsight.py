@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['SAFE', 'START', 'NEVER', 'BATCH', 'GRID', 'FRACTIONAL', 'SHIFTS', 'CONFIGURATIONS', 'BRANCH', 'PROVED',
            'configurations', 'whole_start', 'value_tables', 'dynamic_program', 'dual_bound', 'solve_program', 'Chain',
-           'level_chain', 'depths', 'chain_rows', 'secant_rows', 'secant_program', 'closing', 'price', 'path',
+           'level_chain', 'depths', 'secant_rows', 'secant_program', 'closing', 'chain_rows', 'price', 'path',
            'threshold_depths', 'improve', 'optimum', 'hindsight_of_a_spike']
 
 # %% ../../nbs/experts/06_hindsight.ipynb #d645f46c
@@ -261,39 +261,6 @@ def depths(chain, x):
     return np.minimum(stop, chain.first[1:]) - chain.first[:-1]
 
 # %% ../../nbs/experts/06_hindsight.ipynb #c2f24946
-def chain_rows(chain):
-    """The level-chain program, for `solve_program` and `dual_bound`.
-
-    Parameters
-    ----------
-    chain : Chain
-
-    Returns
-    -------
-    cost, rows, lower, upper
-        Variables: u of every event, X of every event, h of every event whose copy may have been held before. The cost leaves out the constant
-        ``chain.latency(0).sum()``.
-    """
-    from scipy.sparse import csr_array
-
-    step, previous, E = chain.step, chain.previous, chain.step.size
-    u, X = np.arange(E), np.arange(E, 2 * E)
-    event = np.flatnonzero(previous != NEVER)
-    h = 2 * E + np.arange(event.size)
-    down, again = np.flatnonzero(chain.rank > 0), np.flatnonzero(previous[event] >= 0)
-    pairs = [(u[down - 1], u[down]), (X, u), (X[event], h), (X[previous[event[again]]], h[again])]
-    larger, smaller = (np.concatenate(side) for side in zip(*pairs))
-    since = np.where(previous[event] >= 0, step[previous[event]] + 1, 0)
-    gap = step[event] - since                                                   # steps strictly between two needs
-    covered = np.arange(gap.sum()) + np.repeat(since - np.cumsum(gap) + gap, gap)
-    row = np.concatenate([np.tile(np.arange(larger.size), 2), larger.size + step, larger.size + covered])
-    column = np.concatenate([larger, smaller, X, np.repeat(h, gap)])
-    value = np.where(np.arange(row.size) < larger.size, 1.0, -1.0)
-    lower = np.concatenate([np.zeros(larger.size), np.full(chain.problem.steps, -float(chain.problem.extra))])
-    cost = np.concatenate([-chain.gain, np.full(E, chain.problem.move_price), np.full(h.size, -chain.problem.move_price)])
-    return cost, csr_array((value, (row, column)), shape=(lower.size, cost.size)), lower, np.ones(cost.size)
-
-
 def secant_rows(problem):
     """The secant program, for `solve_program` and `dual_bound`.
 
@@ -387,68 +354,6 @@ def chain_rows(chain):
     lower = np.concatenate([np.zeros(larger.size), np.full(chain.problem.steps, -float(chain.problem.extra))])
     cost = np.concatenate([-chain.gain, np.full(E, chain.problem.move_price), np.full(h.size, -chain.problem.move_price)])
     return cost, csr_array((value, (row, column)), shape=(lower.size, cost.size)), lower, np.ones(cost.size)
-
-
-def secant_rows(problem):
-    """The secant program, for `solve_program` and `dual_bound`.
-
-    Parameters
-    ----------
-    problem : Problem
-        With an integer start.
-
-    Returns
-    -------
-    cost, rows, lower, upper
-        Variables: x (T m), whole numbers in the integer program; additions y (T m); latency above the lowest (T). The cost leaves out the constant
-        ``best_level(loads, extra).sum()``.
-    """
-    from scipy.sparse import csr_array
-
-    chain, start = level_chain(problem), whole_start(problem)
-    T, m, E = problem.steps, problem.experts, chain.step.size
-    lowest = chain.latency(chain.lengths)
-    x, y, latency_ = np.arange(T * m).reshape(T, m), np.arange(T * m, 2 * T * m), 2 * T * m + np.arange(T)
-    quotient = problem.loads[chain.step, chain.expert] / chain.copy
-    slope = quotient / (chain.copy + 1)
-    move, budget = E + np.arange(T * m), E + T * m + np.arange(T)
-    row = np.concatenate([np.arange(E), np.arange(E), move, move, move[m:], np.repeat(budget, m)])
-    column = np.concatenate([latency_[chain.step], x[chain.step, chain.expert], y, x.ravel(), x[:-1].ravel(), x.ravel()])
-    value = np.concatenate([np.ones(E), slope, np.ones(T * m), -np.ones(T * m), np.ones((T - 1) * m), -np.ones(T * m)])
-    lower = np.concatenate([quotient + slope * (chain.copy - 1) - lowest[chain.step], -start, np.zeros((T - 1) * m), np.full(T, -float(problem.extra))])
-    cost = np.concatenate([np.zeros(T * m), np.full(T * m, problem.move_price), np.ones(T)])
-    upper = np.concatenate([np.full(2 * T * m, float(problem.extra)), chain.latency(0) - lowest])
-    return cost, csr_array((value, (row, column)), shape=(lower.size, cost.size)), lower, upper
-
-
-def secant_program(problem, time_limit=60.0):
-    """The integer program with secant cuts, by branch and bound.
-
-    Parameters
-    ----------
-    problem : Problem
-        With at least one step and an integer start.
-    time_limit : float
-        Seconds for HiGHS.
-
-    Returns
-    -------
-    Schedule
-        ``bounds[-1]`` is the bound of HiGHS; the other entries are sums of lowest latencies.
-    """
-    lowest = np.atleast_1d(best_level(problem.loads, problem.extra))
-    z, bound, done = solve_program(*secant_rows(problem), integers=problem.loads.size, time_limit=time_limit)
-    x, placements = whole_start(problem), []
-    wanted = np.zeros(problem.loads.shape, np.int64) if z is None else np.round(z[:problem.loads.size]).astype(np.int64).reshape(problem.loads.shape)
-    for a in wanted:
-        x = lazy_cover(x, a)
-        placements.append(x)
-    return Schedule(problem, np.array(placements), closing(np.cumsum(lowest), bound + lowest.sum()), "optimal" if done else "time_limit")
-
-
-def closing(bounds, bound):
-    """Running bounds with a better bound on the whole put in the last place."""
-    return np.append(bounds[:-1], np.maximum(bounds[-1:], bound))
 
 # %% ../../nbs/experts/06_hindsight.ipynb #e898379b
 BATCH = 3_000_000  # numbers in the largest array of one batch
