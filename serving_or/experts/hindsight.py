@@ -593,10 +593,11 @@ def hindsight_of_a_spike(price=2.0, spike=1, shift=True):
 
     busy, other = [20, 4], [4, 20]
     p = Problem(np.array([busy] * 4 + [other] * spike + [busy] * 2 + [other if shift else busy] * 4), 4, price)
-    schedules = {"hindsight": dynamic_program(p)}
+    schedules = {}
     for name, rule in [("never", lambda r, x: x), ("chase", lazy_chase), ("myopic", lambda r, x: myopic(r, x, price))]:
         x = p.start
         schedules[name] = Schedule(p, np.array([x := rule(r, x) for r in p.loads]))
+    schedules["hindsight"] = dynamic_program(p)
     picture = lines({name: s.x[:, 0] for name, s in schedules.items()}, step=True, ylim=(-0.2, 4.2), xlabel="step", ylabel="extra GPUs of expert 1",
                     title=f"Optimum {schedules['hindsight'].cost:.3f}, {int(schedules['hindsight'].moved.sum())} GPUs added")
     rows = [[name, float(s.latency.sum()), int(s.moved.sum()), s.cost, s.cost / schedules["hindsight"].cost] for name, s in schedules.items()]
