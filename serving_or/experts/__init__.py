@@ -1,2 +1,4 @@
 """Experts of a Mixture-of-Experts model, over time: how many GPUs each one gets as the load drifts."""
 from .model import Problem, Schedule
+from .online import Certificate, Chase, Myopic, Never, Policy, RegularizedGreedy, run
+from .relaxation import Relaxation, lower_bound, relax
