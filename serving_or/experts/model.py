@@ -64,7 +64,8 @@ def added(x, start):
         ``sum_i (x_t - x_{t-1})^+``, half of the l1 distance.
     """
     x = np.asarray(x, float)
-    before = np.concatenate([np.broadcast_to(np.asarray(start, float), x[..., 0, :].shape)[..., None, :], x[..., :-1, :]], axis=-2)
+    start = np.broadcast_to(np.asarray(start, float)[..., None, :], (*x.shape[:-2], 1, x.shape[-1]))
+    before = np.concatenate([start, x], axis=-2)[..., :-1, :]
     return np.maximum(x - before, 0.0).sum(axis=-1)
 
 # %% ../../nbs/experts/01_model.ipynb #31fddd00
@@ -119,7 +120,7 @@ def check_loads(loads, ndim=None):
 
 def check_extra(extra):
     """The number of extra GPUs as an int, or a ValueError."""
-    if isinstance(extra, bool) or not np.isscalar(extra) or not np.isfinite(extra) or extra < 0 or extra != int(extra):
+    if isinstance(extra, (bool, str)) or not np.isscalar(extra) or not np.isfinite(extra) or extra < 0 or extra != int(extra):
         raise ValueError(f"extra is {extra!r}; the number of extra GPUs must be a whole number, at least 0")
     return int(extra)
 
@@ -337,7 +338,7 @@ def need(loads, level):
     """
     loads, level = np.asarray(loads, float), np.asarray(level, float)[..., None]
     ratio = np.divide(loads, level, out=np.zeros(np.broadcast_shapes(loads.shape, level.shape)), where=level > 0)
-    return np.maximum(np.ceil(ratio * (1 - SLACK)) - 1, 0).astype(np.int64)
+    return np.maximum(np.ceil(ratio * (1 - SLACK)) - 1, 0).astype(np.intp)
 
 
 def best_level(loads, extra):
