@@ -359,6 +359,6 @@ def hedge(eta: float = 1.0, price: float = 2.0):
     frames = {name: (np.cumsum(s.costs), s.bounds) for name, s in played.items()}
     first = lines({name: s.x[:, 0] for name, s in played.items()}, step=True, xlabel="step", ylabel="extra GPUs of expert 1", ylim=(0, 4.2),
                   title=f"eta = {eta:g}, w = {price:g}", size=(640, 220))
-    second = lines({name: total / bound for name, (total, bound) in frames.items()}, step=True, xlabel="step", ylabel="certified ratio", ylim=(1.0, 4.0),
+    second = lines({name: total / bound for name, (total, bound) in frames.items()}, step=True, xlabel="step", ylabel="certified ratio", ylim=(1.0, 2.5),
                    title=", ".join(f"{name} costs {total[-1]:.1f}" for name, (total, _) in frames.items()), size=(640, 220))
     return Picture(first + second)

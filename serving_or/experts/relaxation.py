@@ -46,7 +46,8 @@ def _lowest(loads, price, floor):
     S, Z = np.cumsum(z * r, axis=-1), np.cumsum(z, axis=-1)
     below = np.concatenate([r[..., 1:], np.zeros_like(r[..., :1])], axis=-1)
     L = np.clip(np.sqrt(S), np.maximum(below, floor), np.maximum(r, floor))    # column j: the best level when the j + 1 largest loads exceed it
-    h = L + np.divide(S, L, out=np.zeros_like(L), where=L > 0) - Z
+    with np.errstate(over="ignore"):
+        h = L + np.divide(S, L, out=np.zeros_like(L), where=L > 0) - Z
     j = np.argmin(np.where((r >= floor) & (r > 0), h, np.inf), axis=-1)[..., None]
     L = np.take_along_axis(L, j, -1)
     x = np.divide(np.maximum(r - L, 0.0), L, out=np.zeros_like(r), where=L > 0)
