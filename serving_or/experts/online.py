@@ -171,8 +171,8 @@ def _bracket(r, q, total, rho, level):
         try_load = not try_load
 
 # %% ../../nbs/experts/04_online.ipynb #0ac3be55
-def _counts(r, q, total, rho):
-    "GPUs (rows, m) after the step; loads are scaled so that the slowest expert of each row is at latency 1 before it."
+def _place(r, q, total, rho):
+    "Extra GPUs (rows, m) after the step; loads are scaled so that the slowest expert of each row is at latency 1 before it."
     rows, m = r.shape
     ratio = r / q
     e = r * np.log(np.maximum(ratio, SMALL))
@@ -195,7 +195,7 @@ def _counts(r, q, total, rho):
     if todo.size:
         level[todo], tau[todo] = _bracket(r[todo], q[todo], total[todo], rho[todo], level[todo])
     x = np.maximum(np.maximum(r / level[:, None], tau[:, None] * q), 1.0) - 1.0
-    return 1.0 + x * ((total - m) / x.sum(axis=1))[:, None]
+    return x * ((total - m) / x.sum(axis=1))[:, None]
 
 # %% ../../nbs/experts/04_online.ipynb #f3ec54c2
 def regularized_step(loads, x, eta: float = 1.0, move_price: float = 2.0) -> np.ndarray:
@@ -226,17 +226,17 @@ def regularized_step(loads, x, eta: float = 1.0, move_price: float = 2.0) -> np.
     r, x = np.asarray(loads, float), np.asarray(x, float)
     shape = np.broadcast_shapes(r.shape, x.shape)
     m = shape[-1]
-    r, q = np.broadcast_to(r, shape).reshape(-1, m), 1.0 + np.broadcast_to(x, shape).reshape(-1, m)
+    r, x = np.broadcast_to(r, shape).reshape(-1, m), np.broadcast_to(x, shape).reshape(-1, m).copy()
+    q = 1.0 + x
     total, top = q.sum(axis=1), (r / q).max(axis=1)
     live = (top > 0) & (total > m)
-    n = q.copy()
     if move_price == 0:
-        n[live] = 1.0 + water_fill(r[live], total[live, None] - m)
+        x[live] = water_fill(r[live], total[live, None] - m)
     elif live.any():
         rows = slice(None) if live.all() else live
         scale = top[rows]
-        n[rows] = _counts(r[rows] / scale[:, None], q[rows], total[rows], np.clip(move_price / eta / scale, 1e-290, 1e290))
-    return (n - 1.0).reshape(shape)
+        x[rows] = _place(r[rows] / scale[:, None], q[rows], total[rows], np.clip(move_price / eta / scale, 1e-290, 1e290))
+    return x.reshape(shape)
 
 # %% ../../nbs/experts/04_online.ipynb #96b96544
 class RegularizedGreedy(Policy):
