@@ -58,7 +58,7 @@ class Policy:
                 " numbers (m,)"
             )
         self.x, self.k, self.move_price, self.taken = (
-            x.astype(np.int64 if self.whole else x.dtype),
+            x.astype(np.intp if self.whole else x.dtype),
             k,
             float(move_price),
             0,
@@ -458,7 +458,7 @@ def run(problem: Problem, policy, rounding=None) -> Schedule:
         bounds[t] = certificate.step(r, x)
         path[t] = x if rounding is None else rounding.step(r, x)
     whole = np.rint(path)
-    return Schedule(p, whole.astype(np.int64) if np.array_equal(whole, path) else path, bounds)
+    return Schedule(p, whole.astype(np.intp) if np.array_equal(whole, path) else path, bounds)
 
 # %% ../../nbs/experts/04_online.ipynb #7d723eaf
 def hedge(eta: float = 1.0, price: float = 2.0):
