@@ -180,6 +180,8 @@ def solve_program(cost, rows, lower, upper, integers=0, time_limit=60.0):
         program.integrality_ = [highspy.HighsVarType.kInteger] * integers + [
             highspy.HighsVarType.kContinuous
         ] * (cost.size - integers)
+    # one thread, also where somebody else's model has run with another number before
+    highspy.Highs.resetGlobalScheduler(True)
     solver = highspy.Highs()
     solver.silent()
     for option, value in {
