@@ -1,6 +1,5 @@
 """CG-BPRR: the rule as it reads, the tiling, the guarantee, the feasibility condition, the optimum by enumeration, and the edges."""
 from dataclasses import replace
-from itertools import permutations, product
 
 import numpy as np
 import pytest
@@ -8,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving_or.blocks import Cluster, Infeasible, NoPlacement, NotFound, Placement, check
-from serving_or.blocks.cg_bprr import (RANKS, cg_bp, cg_bprr, fastest, guarantee, largest_requests, pace, rank_rtt, spread, tile, tiny_optimum,
+from serving_or.blocks.milp import enumeration
+from serving_or.blocks.cg_bprr import (RANKS, cg_bp, cg_bprr, fastest, guarantee, largest_requests, pace, rank_rtt, spread, tile,
                                        window_rule)
 
 CLOSE = 1 + 1e-12
@@ -121,60 +121,6 @@ def test_order_of_servers_does_not_matter_without_ties(seed):
     assert np.isclose(cg_bprr(c, R).cost, cg_bprr(shuffled, R).cost) and np.isclose(guarantee(c, R), guarantee(shuffled, R))
 
 
-def brute_force(c, R):
-    "The optimum with one client by trying all: placements, then chains by recursion, then the requests one by one."
-    L = c.blocks
-    every = [(1, 0)] + [(a, m) for m in range(1, L + 1) for a in range(1, L + 2 - m)]
-    best, feasible = np.inf, 0
-
-    def serve(left, chains, slots):
-        if left == 0:
-            return 0.0
-        value = np.inf
-        for i, (cost, use) in enumerate(chains):
-            if all(slots[j] >= k for j, k in use.items()):
-                value = min(value, cost + serve(left - 1, chains[i:], [s - use.get(j, 0) for j, s in enumerate(slots)]))
-        return value
-
-    for spans in product(every, repeat=c.n):
-        if any(c.block_size * m > M for (_, m), M in zip(spans, c.memory)):
-            continue
-        slots = [np.floor((M - c.block_size * m) / c.cache_size) if m else 0 for (_, m), M in zip(spans, c.memory)]
-        chains = {}
-        for size in range(1, c.n + 1):
-            for order in permutations(range(c.n), size):
-                x, cost, use = 1, 0.0, {}
-                for j in order:
-                    a, m = spans[j]
-                    if not a <= x < a + m:
-                        break
-                    use[j], x, cost = a + m - x, a + m, cost + c.rtt[0, j] + c.tau[j] * (a + m - x)
-                else:
-                    if x == L + 1:
-                        chains[order] = (cost, use)
-        value = serve(R, list(chains.values()), slots)
-        feasible += np.isfinite(value)
-        best = min(best, value / R)
-    return best, feasible
-
-
-def test_tiny_optimum_is_brute_force():
-    rng = np.random.default_rng(5)
-    found = 0
-    for _ in range(40):
-        n, L, R = int(rng.integers(1, 4)), int(rng.integers(1, 4)), int(rng.integers(1, 4))
-        c = Cluster(L, 3, 1, rng.integers(4, 16, n), rng.integers(1, 20, n), rng.integers(1, 20, n))
-        best, feasible = brute_force(c, R)
-        if not np.isfinite(best):
-            with pytest.raises(Infeasible):
-                tiny_optimum(c, R)
-            continue
-        found += 1
-        plan, _, count, _ = tiny_optimum(c, R)
-        assert np.isclose(plan.cost, best) and count == feasible
-    assert found > 15
-
-
 def test_bound_optimum_method_guarantee_in_order():
     rng = np.random.default_rng(6)
     better = met = 0
@@ -185,7 +131,7 @@ def test_bound_optimum_method_guarantee_in_order():
             plan = cg_bprr(c, R)
         except (NoPlacement, Infeasible):
             continue
-        optimum = tiny_optimum(c, R)[0].cost
+        optimum = enumeration(c, R).cost
         assert plan.bound <= optimum * CLOSE and optimum <= plan.cost * CLOSE and plan.cost <= plan.guarantee * CLOSE
         better += optimum < plan.cost - 1e-9
         met += 1
@@ -198,13 +144,13 @@ def test_the_two_worked_examples():
     with pytest.raises(NoPlacement) as error:
         cg_bprr(a, 4)
     assert (error.value.blocks_short, error.value.largest) == (1, 2) and "1 of 4 blocks" in str(error.value) and "up to 2 requests" in str(error.value)
-    plan, optimal, feasible, tried = tiny_optimum(a, 4)
-    assert (plan.cost, optimal, feasible, tried) == (70, 2, 2, 275)
+    plan = enumeration(a, 4)
+    assert plan.cost == 70
     assert list(plan.visits) == [12, 2, 2] and (a.memory == 4 * plan.placement.m + plan.visits).all()
     greedy = cg_bprr(b, 4)
     assert greedy.cost == greedy.guarantee == 90 and list(greedy.placement.a) == [1, 3, 4] and list(greedy.placement.m) == [2, 1, 1]
-    plan, optimal, feasible, tried = tiny_optimum(b, 4)
-    assert (plan.cost, optimal, feasible, tried) == (80, 2, 18, 1100) and (b.memory == 4 * plan.placement.m + plan.visits).all()
+    plan = enumeration(b, 4)
+    assert plan.cost == 80 and (b.memory == 4 * plan.placement.m + plan.visits).all()
     assert cg_bprr(b, 4, design=2).cost == 80
 
 
@@ -303,17 +249,10 @@ def test_design_above_the_requests_is_safe():
 @pytest.mark.parametrize("call, words", [
     (lambda c: cg_bprr(c, 1.5), "whole number"), (lambda c: cg_bprr(c, -1), "at least 0"), (lambda c: cg_bprr(c, [1, 2]), "shape"),
     (lambda c: cg_bprr(c, 1, design=-1), "design is -1"), (lambda c: cg_bprr(c, 1, design=0.5), "design is 0.5"),
-    (lambda c: cg_bprr(c, 1, rank="median"), "median"), (lambda c: tiny_optimum(simple(rtt=[[1, 1], [1, 1]]), 1), "2 clients")])
+    (lambda c: cg_bprr(c, 1, rank="median"), "median")])
 def test_bad_input_says_what_is_wrong(call, words):
     with pytest.raises(ValueError, match=words):
         call(simple())
-
-
-def test_too_large_for_enumeration():
-    from serving_or.blocks import TooLarge
-
-    with pytest.raises(TooLarge):
-        tiny_optimum(simple(blocks=70, memory=[1000, 1000]), 1)
 
 
 def test_a_design_that_does_not_cover_says_which_block():
