@@ -47,7 +47,8 @@ def rank_rtt(cluster, requests, rank="max") -> np.ndarray:
     demand = demand if demand.any() else np.ones(len(demand), int)
     t = cluster.rtt[demand > 0]
     reached = np.isfinite(t).all(axis=0)
-    return np.where(reached, RANKS[rank](np.where(reached, t, 0.0), demand[demand > 0]), np.inf)
+    one = t[0] if len(t) == 1 else RANKS[rank](np.where(reached, t, 0.0), demand[demand > 0])
+    return np.where(reached, one, np.inf)
 
 
 def pace(cluster, m, t) -> np.ndarray:
@@ -100,8 +101,9 @@ def spread(a, C, rest, m, f):
         As `window_rule` returns them.
     m, f : ndarray (n,)
     """
+    blocks = {k: np.add.outer(np.arange(len(C) - k + 1), np.arange(k)) for k in np.unique(m[rest]).tolist()}  # of every window of k blocks
     for j in rest:
-        windows = np.lib.stride_tricks.sliding_window_view(C, m[j])
+        windows = C[blocks[int(m[j])]]
         least = windows.min(axis=1)
         tied = np.flatnonzero(least == least.min())
         if len(tied) > 1 and m[j] > 1:  # only windows with the same minimum need sorting
