@@ -1,12 +1,12 @@
 # Two commands: `make book` sets up, runs every chapter and builds the site; `make test` sets up and tests.
 VENV   := .venv
-BIN    := $(VENV)/bin
+BIN    := $(abspath $(VENV)/bin)
 PYTHON ?= python3
 PORT   ?= 8000
 HTML   := book/_build/html
 LIVE   := book/_build/live
 # Jupyter starts the kernel of the environment that is first on PATH.
-export PATH := $(CURDIR)/$(BIN):$(PATH)
+export PATH := $(BIN):$(PATH)
 
 .PHONY: help book test serve bench package clean
 
@@ -14,7 +14,7 @@ help:  ## this list
 	@grep -E '^[a-z]+:.*##' Makefile | sed 's/:.*##/\t/'
 
 book: $(LIVE)/live.json  ## build the book in book/_build/html
-	jupyter-book build . --all -W --keep-going --quiet --config book/_config.yml --path-output book
+	SERVING_OR_BOOK=1 jupyter-book build . --all -W --keep-going --quiet --config book/_config.yml --path-output book
 	@echo "The book is $(CURDIR)/$(HTML)/index.html (make serve shows it)"
 
 test: package  ## run every notebook, then tests/

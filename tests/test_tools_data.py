@@ -170,14 +170,14 @@ def test_noise_has_the_stated_deviation_and_memory():
 
 @pytest.mark.parametrize("seed", range(3))
 def test_the_fitted_constants_give_the_statistics_of_the_counts(seed):
-    made = data.generate_experts(26, 64, 400, 50_000, diurnal=0, switch=0.1, spike=0, seed=seed)
+    made = data.generate_experts(400, 64, 40, 50_000, diurnal=0, switch=0.4, spike=0, seed=seed)
     total = {t: made.loads[made.domain == t].sum(axis=0) for t in data.TASKS}
     hottest = [np.median(r.max(axis=1) / r.mean(axis=1)) for r in total.values()]
-    np.testing.assert_allclose(hottest, [3.96, 3.28, 4.35, 5.58], rtol=0.2)
+    np.testing.assert_allclose(hottest, [3.96, 3.28, 4.35, 5.58], rtol=0.09)  # three standard deviations of the largest median over 400 layers
     slopes = [np.median(data.zipf_slope(r)) for r in total.values()]
-    assert 0.36 < min(slopes) and max(slopes) < 0.75
+    assert 0.37 < min(slopes) and max(slopes) < 0.74
     apart = [data.total_variation(total[a], total[b]).mean() for a, b in combinations(data.TASKS, 2)]
-    assert 0.285 < min(apart) and max(apart) < 0.445
+    assert 0.29 < min(apart) and max(apart) < 0.44
     for t in data.TASKS:  # halves of sixteen windows with the tokens of a task
         quiet = data.generate_experts(26, 64, 16, 6 * 8300 // 16, diurnal=0, switch=0, spike=0, spread={t: data.SPREAD[t]}, seed=seed).loads
         halves = [(quiet[:8], quiet[8:]), (quiet[::2], quiet[1::2])]

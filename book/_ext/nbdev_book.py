@@ -132,7 +132,15 @@ def add_static(app, config):
     config.html_static_path += [str(mathjax), *([str(ROOT / "book/_build/live")] if (ROOT / "book/_build/live").is_dir() else [])]
 
 
+def without_thebe(app, config):
+    "Jupyter Book always adds Thebe, which declares its script twice on a page and asks a network for kernels; live.js does its work."
+    for listeners in app.events.listeners.values():
+        for listener in [e for e in listeners if e.handler.__module__.startswith("sphinx_thebe")]:
+            app.disconnect(listener.id)
+
+
 def setup(app):
+    app.connect("config-inited", without_thebe)
     app.connect("config-inited", add_static)
     app.connect("source-read", list_modules)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -4,9 +4,10 @@
 
 # %% auto #0
 __all__ = ['KB', 'MB', 'GB', 'KIB', 'MIB', 'GIB', 'SIZES', 'TIMES', 'TOLERANCE', 'CARDS', 'A100', 'MIG', 'OVERHEAD',
-           'PREFILL_OVERHEAD', 'PREFILL_SLOPE', 'Card', 'card', 'Device', 'Cluster', 'sessions_on', 'Placement',
-           'Chain', 'Infeasible', 'NoRoute', 'NotFound', 'BadPlan', 'TooLarge', 'BadFile', 'Plan', 'visits', 'check',
-           'spans', 'quantity', 'read_cluster', 'scatter']
+           'PREFILL_OVERHEAD', 'PREFILL_SLOPE', 'Card', 'card', 'Device', 'most_blocks', 'free_slots', 'Cluster',
+           'sessions_on', 'Placement', 'Chain', 'token_time', 'Infeasible', 'NoRoute', 'NotFound', 'BadPlan',
+           'TooLarge', 'BadFile', 'Plan', 'visits', 'check', 'spans', 'quantity', 'read_cluster', 'on_topology',
+           'scatter']
 
 # %% ../../nbs/blocks/01_model.ipynb #3842be67
 import re
@@ -53,20 +54,20 @@ class Card:
     parameters: int
     source: str
 
-    def cache_per_token(self, bits=16):
+    def cache_per_token(self, bits: float = 16) -> float:
         """Bytes of keys and values of one token in one block: ``2 · kv_heads · head · bits / 8``."""
         return 2 * self.kv_heads * self.head * bits / 8
 
-    def block_bytes(self, bits=4.25, overhead=1.01):
+    def block_bytes(self, bits: float = 4.25, overhead: float = 1.01) -> float:
         """Bytes of one block; 4.25 bits a value is NF4 with its scales, 1.01 what PETALS adds for the rest."""
         return self.parameters * bits / 8 * overhead
 
-    def sizes(self, tokens, bits=4.25):
+    def sizes(self, tokens, bits: float = 4.25) -> dict:
         """``block_size`` and ``cache_size`` in bytes, for requests of so many tokens in all; of several lengths the largest is reserved."""
         return {"block_size": self.block_bytes(bits), "cache_size": self.cache_per_token() * float(np.max(tokens))}
 
 
-def card(name, blocks, hidden, inner, heads, kv_heads, head, experts=1, shape="llama", source=""):
+def card(name: str, blocks: int, hidden: int, inner: int, heads: int, kv_heads: int, head: int, experts: int = 1, shape: str = "llama", source: str = "") -> Card:
     """A card with the parameters of a block counted from its shape.
 
     Parameters
@@ -113,7 +114,7 @@ class Device:
     slope: float
     base: float
 
-    def prefill(self, prompt):
+    def prefill(self, prompt: float) -> float:
         """Milliseconds per block for a prompt of so many tokens."""
         return self.slope * prompt + self.base
 
@@ -122,6 +123,50 @@ A100 = Device("A100", 79.13 * GB, 3.2197, 0.0743, 32.99)  # BLOOM-176B blocks in
 MIG = Device("MIG", 8.2 * GB, 16.2488, 0.1041, 206.35)  # the smallest slice of an A100 (1g)
 
 # %% ../../nbs/blocks/01_model.ipynb #59291cc8
+def most_blocks(memory, block_size: float, cache_size: float, design, blocks: int) -> np.ndarray:
+    """m(c), the most blocks on a server that reserves caches of c requests for each of them.
+
+    Parameters
+    ----------
+    memory : array_like (n,)
+        M, in the unit of the two sizes.
+    block_size, cache_size : float
+        s_m and s_c.
+    design : int or array_like
+        c, at least 0; an array gives one row for each element.
+    blocks : int
+        L.
+
+    Returns
+    -------
+    ndarray (..., n) of int
+        Formula (eq-model-counts).
+    """
+    c = np.asarray(design, float)[..., None]
+    return np.minimum(np.floor(np.asarray(memory) * (1 + TOLERANCE) / (block_size + cache_size * c)), blocks).astype(int)
+
+
+def free_slots(memory, block_size: float, cache_size: float, m) -> np.ndarray:
+    """Block caches that fit beside m blocks.
+
+    Parameters
+    ----------
+    memory, block_size, cache_size
+        As in `most_blocks`.
+    m : array_like (n,)
+        Blocks on each server.
+
+    Returns
+    -------
+    ndarray (n,)
+        ``floor((M - s_m m) / s_c)``, negative where the blocks do not fit, 0 where m = 0. Floats: it is infinite where s_c = 0.
+    """
+    m = np.asarray(m)
+    free = np.asarray(memory) * (1 + TOLERANCE) - block_size * m
+    slots = np.floor(free / cache_size) if cache_size else np.where(free >= 0, np.inf, -np.inf)
+    return np.where(m > 0, slots, 0.0)
+
+# %% ../../nbs/blocks/01_model.ipynb #d2ab24f2
 @dataclass(frozen=True, eq=False)
 class Cluster:
     """Servers, clients, times and memory of one model, served block by block.
@@ -214,45 +259,24 @@ class Cluster:
                 raise ValueError(f"Cluster: {name} is {getattr(self, name)!r}; it must be one of {', '.join(known)}")
 
     @property
-    def n(self):
+    def n(self) -> int:
         """The number of servers."""
         return len(self.memory)
 
-    def counts(self, design):
-        """m(c), the blocks that a server holds when it reserves caches of c requests for each of them.
+    def counts(self, design) -> np.ndarray:
+        """m(c) of each server; see `most_blocks`."""
+        return most_blocks(self.memory, self.block_size, self.cache_size, design, self.blocks)
 
-        Parameters
-        ----------
-        design : int or array_like
-            c, at least 0; an array gives one row for each element.
+    def slots(self, m) -> np.ndarray:
+        """Block caches beside m blocks on each server; see `free_slots`."""
+        return free_slots(self.memory, self.block_size, self.cache_size, m)
 
-        Returns
-        -------
-        ndarray (..., n) of int
-            ``min(floor(M / (s_m + s_c c)), L)``.
-        """
-        c = np.asarray(design, float)[..., None]
-        return np.minimum(np.floor(self.memory * (1 + TOLERANCE) / (self.block_size + self.cache_size * c)), self.blocks).astype(int)
-
-    def slots(self, m):
-        """Block caches beside m blocks: ``floor((M - s_m m) / s_c)``, as floats because it is infinite where s_c = 0.
-
-        Parameters
-        ----------
-        m : array_like (n,)
-            Blocks on each server. Where they do not fit, the answer is negative; where m = 0 it is 0.
-        """
-        m = np.asarray(m)
-        free = self.memory * (1 + TOLERANCE) - self.block_size * m
-        slots = np.floor(free / self.cache_size) if self.cache_size else np.where(free >= 0, np.inf, -np.inf)
-        return np.where(m > 0, slots, 0.0)
-
-    def sessions(self, m):
+    def sessions(self, m) -> np.ndarray:
         """f, the requests that a server hosts in all of its m blocks at once: ``floor(slots / m)``."""
         m = np.asarray(m)
         return np.where(m > 0, np.floor(self.slots(m) / np.maximum(m, 1)), 0.0)
 
-    def demand(self, requests):
+    def demand(self, requests) -> np.ndarray:
         """Requests by client, from a number or a vector.
 
         Parameters
@@ -275,32 +299,15 @@ class Cluster:
             raise ValueError(f"requests of client {int(np.argmax(bad))} is {given[np.argmax(bad)]}; it must be a whole number, at least 0")
         return given.astype(int)
 
-    def per_token(self, chain, prefill=False, forward=False):
-        """Time of one token along a chain.
+    def per_token(self, chain: "Chain", prefill: bool = False, forward: bool = False) -> float:
+        """Time of one token along a chain; see `token_time`."""
+        return token_time(self, chain, prefill, forward)
 
-        Parameters
-        ----------
-        chain : Chain
-        prefill : bool
-            Of the first token, that is, with the prompt's times.
-        forward : bool
-            Servers hand tokens straight to each other: half a round trip in, the hops, half a round trip out.
-        """
-        tau, rtt = (self.prefill_tau, self.prefill_rtt) if prefill else (self.tau, self.rtt)
-        j = np.array(chain.servers, int)
-        compute = float(tau[j] @ np.array(chain.blocks, float))
-        t = rtt[chain.client, j]
-        if not forward:
-            return compute + float(t.sum())
-        if self.hop is None:
-            raise ValueError("per_token: forward=True needs the cluster's hop, the times between servers")
-        return compute + float((t[0] + t[-1]) / 2 + self.hop[j[:-1], j[1:]].sum())
-
-    def time(self, chain, tokens):
+    def time(self, chain: "Chain", tokens: int) -> float:
         """T, the time of a request with so many generated tokens: the first, then ``tokens - 1`` later ones."""
         return self.per_token(chain, prefill=True) + (tokens - 1) * self.per_token(chain)
 
-    def take(self, servers):
+    def take(self, servers) -> "Cluster":
         """The cluster with these servers only (indices or a mask), in this order."""
         j = np.arange(self.n)[servers if isinstance(servers, slice) else list(servers)]
         at = lambda v: None if v is None else tuple(v[i] for i in j)
@@ -318,7 +325,7 @@ class Cluster:
         return pd.DataFrame(columns, index=pd.Index(self.servers, name="server"))
 
     @classmethod
-    def of(cls, card, devices, rtt, prompt=20, output=128, prefill_rtt=None, **more):
+    def of(cls, card: "Card", devices, rtt, prompt=20, output=128, prefill_rtt=None, **more) -> "Cluster":
         """A cluster of devices that serve a model card; sizes in GB, times in ms.
 
         Parameters
@@ -337,46 +344,14 @@ class Cluster:
                    prefill_tau=[d.prefill(np.max(prompt)) for d in devices], prefill_rtt=prefill_rtt, memory_unit="GB", **more)
 
     @classmethod
-    def from_yaml(cls, path):
+    def from_yaml(cls, path) -> "Cluster":
         """Read a cluster from a YAML or JSON file; see `read_cluster`."""
         return read_cluster(path)
 
     @classmethod
-    def from_topology(cls, graph, servers, clients, rtt=None, overhead=0.0, prefill_overhead=None, **more):
-        """Put servers and clients on the nodes of a network; times in ms.
-
-        Parameters
-        ----------
-        graph : networkx.Graph
-        servers, clients : sequence of nodes
-        rtt : callable or array_like (nodes, nodes), optional
-            Round-trip times in ms, in the order of the graph's nodes, or a function that computes them from the graph; by default the
-            great-circle times of `serving_or.tools.data.round_trip`.
-        overhead, prefill_overhead : float
-            Milliseconds that a hop costs beside the network, for a generated token and for the prompt (the same when not given).
-        **more
-            ``card`` and ``devices`` with other arguments of `Cluster.of`, or the arguments of `Cluster` itself.
-
-        Returns
-        -------
-        Cluster
-            With ``hop``, half a round trip and one overhead from server to server.
-        """
-        if rtt is None:
-            from serving_or.tools.data import round_trip as rtt
-        times = np.asarray(rtt(graph) if callable(rtt) else rtt, float)
-        at = {node: i for i, node in enumerate(graph.nodes)}
-        if times.shape != (len(at), len(at)):
-            raise ValueError(f"from_topology: rtt has shape {times.shape}; a graph of {len(at)} nodes needs {(len(at), len(at))}")
-        for node in [*servers, *clients]:
-            if node not in at:
-                raise ValueError(f"from_topology: {node!r} is not a node of the graph; its nodes are {list(at)[:3]} ...")
-        s, c = [at[node] for node in servers], [at[node] for node in clients]
-        plain = times[np.ix_(c, s)]
-        more = {"servers": [str(node) for node in servers], "clients": [str(node) for node in clients],
-                "hop": times[np.ix_(s, s)] / 2 + overhead} | more
-        make = cls.of if "card" in more else cls
-        return make(rtt=plain + overhead, prefill_rtt=plain + (overhead if prefill_overhead is None else prefill_overhead), **more)
+    def from_topology(cls, graph, servers, clients, rtt=None, overhead: float = 0.0, prefill_overhead: float | None = None, **more) -> "Cluster":
+        """Servers and clients on the nodes of a network; see `on_topology`."""
+        return on_topology(graph, servers, clients, rtt, overhead, prefill_overhead, **more)
 
 # %% ../../nbs/blocks/01_model.ipynb #64f33eb6
 def sessions_on(blocks=53, tokens=148, gigabytes=80):
@@ -388,9 +363,9 @@ def sessions_on(blocks=53, tokens=148, gigabytes=80):
     if blocks > most:
         title = f"{blocks} blocks do not fit: {gigabytes} GB hold {most}"
     else:
-        title = f"{blocks} blocks and {f} request{'s' * (f != 1)} of {tokens} tokens"
+        title = f"{blocks} blocks, {f} request{'s' * (f != 1)} of {tokens} tokens"
     return bars([f"{gigabytes} GB"], {"parameters": [cluster.block_size * blocks], "caches": [cluster.cache_size * blocks * max(f, 0)]},
-                marks={"memory": float(gigabytes)}, stacked=True, ylabel="GB", title=title, size=(420, 260))
+                marks={"memory": float(gigabytes)}, stacked=True, ylabel="GB", title=title, size=(640, 260))
 
 # %% ../../nbs/blocks/01_model.ipynb #59d8c1d7
 @dataclass(frozen=True, eq=False)
@@ -416,11 +391,11 @@ class Placement:
             object.__setattr__(self, name, value)
 
     @property
-    def e(self):
+    def e(self) -> np.ndarray:
         """The first block after each server's, ``a + m``."""
         return self.a + self.m
 
-    def hosts(self, blocks):
+    def hosts(self, blocks: int) -> np.ndarray:
         """The matrix ``(n, L)`` of which server holds which block."""
         b = np.arange(1, blocks + 1)
         return (self.a[:, None] <= b) & (b < self.e[:, None])
@@ -456,17 +431,36 @@ class Chain:
         object.__setattr__(self, "blocks", tuple(int(k) for k in self.blocks))
         object.__setattr__(self, "count", int(self.count))
 
+# %% ../../nbs/blocks/01_model.ipynb #879fdba6
+def token_time(cluster: Cluster, chain: Chain, prefill: bool = False, forward: bool = False) -> float:
+    """Time of one token along a chain.
+
+    Parameters
+    ----------
+    cluster : Cluster
+    chain : Chain
+    prefill : bool
+        Of the first token, that is, with the prompt's times.
+    forward : bool
+        Servers hand tokens straight to each other: half a round trip in, the hops, half a round trip out.
+
+    Returns
+    -------
+    float
+        One of the brackets of (eq-model-time), in the cluster's unit of time; infinite where a server cannot be reached.
+    """
+    tau, rtt = (cluster.prefill_tau, cluster.prefill_rtt) if prefill else (cluster.tau, cluster.rtt)
+    j = np.array(chain.servers, int)
+    compute, t = float(tau[j] @ np.array(chain.blocks, float)), rtt[chain.client, j]
+    if not forward:
+        return compute + float(t.sum())
+    if cluster.hop is None:
+        raise ValueError("token_time: forward=True needs the cluster's hop, the (n, n) times between servers")
+    return compute + float((t[0] + t[-1]) / 2 + cluster.hop[j[:-1], j[1:]].sum())
+
 # %% ../../nbs/blocks/01_model.ipynb #a7bd8064
 class Infeasible(ValueError):
-    """A well-formed problem that is proved to have no answer.
-
-    Attributes
-    ----------
-    blocks_short : int or None
-        How many blocks stay without a server.
-    largest : int or None
-        The largest number of requests for which there is an answer, where it is known.
-    """
+    """Proved: no answer. ``blocks_short``: blocks without a server; ``largest``: the most requests with an answer; None where not known."""
 
     def __init__(self, message, blocks_short=None, largest=None):
         super().__init__(message)
@@ -474,33 +468,15 @@ class Infeasible(ValueError):
 
 
 class NoRoute(Infeasible):
-    """A placement through which a client has no chain at all.
-
-    Attributes
-    ----------
-    client : int
-        The client.
-    boundary : int
-        The furthest boundary that a chain from the client reaches; block ``boundary`` is the first one it cannot get.
-    """
+    """Proved: ``client`` has no chain through a placement. ``boundary``: the furthest that a chain of it reaches, so block ``boundary`` is not run."""
 
     def __init__(self, message, client=None, boundary=None, blocks_short=None):
-        super().__init__(message, blocks_short=blocks_short)
+        super().__init__(message, blocks_short)
         self.client, self.boundary = client, boundary
 
 
 class NotFound(RuntimeError):
-    """A heuristic or a solver found no answer; one may exist.
-
-    Attributes
-    ----------
-    served : int or None
-        The number of requests that were served when it stopped.
-    unserved : ndarray or None
-        Requests left by client.
-    bound : float or None
-        A lower bound on the cost, where one is known.
-    """
+    """A heuristic or a solver gave up. ``served``: requests served by then; ``unserved``: those left, by client; ``bound``: a bound on the cost, if any."""
 
     def __init__(self, message, served=None, unserved=None, bound=None):
         super().__init__(message)
@@ -508,15 +484,7 @@ class NotFound(RuntimeError):
 
 
 class BadPlan(ValueError):
-    """A plan that breaks a rule.
-
-    Attributes
-    ----------
-    rule : str
-        ``"span"``, ``"memory"``, ``"chain"``, ``"requests"`` or ``"bound"``.
-    server, chain : int or None
-        Where.
-    """
+    """A plan breaks a rule. ``rule``: span, chain, memory, requests or bound; ``server``, ``chain``: where."""
 
     def __init__(self, message, rule, server=None, chain=None):
         super().__init__(message)
@@ -524,13 +492,7 @@ class BadPlan(ValueError):
 
 
 class TooLarge(ValueError):
-    """An instance beyond what an exact method is meant for.
-
-    Attributes
-    ----------
-    size, limit : int
-        What was asked and what is allowed.
-    """
+    """Beyond what an exact method is meant for. ``size``: what was asked; ``limit``: what is allowed."""
 
     def __init__(self, message, size=None, limit=None):
         super().__init__(message)
@@ -538,13 +500,7 @@ class TooLarge(ValueError):
 
 
 class BadFile(ValueError):
-    """A cluster file with mistakes.
-
-    Attributes
-    ----------
-    problems : list of (str, int or None, str)
-        Field, line (from 1) and what is required, for each mistake.
-    """
+    """A cluster file has mistakes. ``problems``: a list of (field, line from 1, what is required)."""
 
     def __init__(self, message, problems):
         super().__init__(message)
@@ -588,12 +544,12 @@ class Plan:
     design: int | None = None
 
     @property
-    def gap(self):
+    def gap(self) -> float:
         """``cost / bound - 1``; 0 when both agree, infinite when the bound is 0."""
         return 0.0 if self.cost <= self.bound else self.cost / self.bound - 1 if self.bound > 0 else np.inf
 
     @property
-    def client_cost(self):
+    def client_cost(self) -> np.ndarray:
         """Mean time per generated token of each client's requests ``(clients,)``; NaN for a client without any."""
         total = np.zeros(len(self.requests))
         for chain in self.chains:
@@ -601,20 +557,20 @@ class Plan:
         return np.divide(total, self.requests, out=np.full(len(total), np.nan), where=self.requests > 0)
 
     @property
-    def first(self):
+    def first(self) -> float:
         """Mean time of the first token over all requests (relayed by the client)."""
         return sum(c.count * self.cluster.per_token(c, prefill=True) for c in self.chains) / max(self.requests.sum(), 1)
 
     @property
-    def visits(self):
+    def visits(self) -> np.ndarray:
         """Block caches in use on each server ``(n,)``."""
         return visits(self.chains, self.cluster.n)
 
-    def summary(self):
+    def summary(self) -> str:
         """What a person reads first."""
         c, used = self.cluster, int((self.placement.m > 0).sum())
-        lines = [f"{self.requests.sum()} requests of {len(self.requests)} client{'s' * (len(self.requests) > 1)} on {used} of {c.n} servers, "
-                 f"{c.blocks} blocks: {self.cost:.6g} {c.time_unit} per token ({self.status}, bound {self.bound:.6g})"]
+        lines = [f"{self.requests.sum()} requests of {len(self.requests)} client{'s' * (len(self.requests) > 1)}, {c.blocks} blocks on {used} of {c.n} servers",
+                 f"{self.cost:.6g} {c.time_unit} per token, bound {self.bound:.6g}, {self.status}"]
         lines += [f"  {chain.count:>5} × {c.clients[chain.client]}: "
                   + " → ".join(f"{c.servers[j]} ({k})" for j, k in zip(chain.servers, chain.blocks))
                   + f"  {c.per_token(chain, forward=self.forward):.6g} {c.time_unit}" for chain in self.chains]
@@ -630,19 +586,25 @@ class Plan:
                              f"parameters, {u}": c.block_size * p.m, f"caches, {u}": c.cache_size * self.visits, f"memory, {u}": c.memory},
                             index=pd.Index(c.servers, name="server"))
 
+    def __repr__(self):
+        return self.summary()
+
     def _repr_html_(self):
-        return spans(self.cluster, self.placement, self.chains) + f"<pre>{self.summary()}</pre>"
+        from html import escape
+
+        return spans(self.cluster, self.placement, self.chains) + f"<pre>{escape(self.summary())}</pre>"
 
 
-def visits(chains, n):
+def visits(chains, n: int) -> np.ndarray:
     """Block caches that chains use on each of n servers: ``Σ count · k``."""
     used = np.zeros(n)
     for chain in chains:
         np.add.at(used, list(chain.servers), np.array(chain.blocks, float) * chain.count)
     return used
 
-# %% ../../nbs/blocks/01_model.ipynb #18701a16
-def check(cluster, placement, chains, requests, bound=0.0, status=None, forward=False, guarantee=np.inf, design=None):
+
+def check(cluster: Cluster, placement: Placement, chains, requests, bound: float = 0.0, status: str | None = None, forward: bool = False,
+          guarantee: float = np.inf, design: int | None = None) -> Plan:
     """Verify a plan from its arrays alone, and compute its cost. Every method of this part returns what this function returns.
 
     Parameters
@@ -705,7 +667,7 @@ def check(cluster, placement, chains, requests, bound=0.0, status=None, forward=
     costs = np.array([cluster.per_token(c, forward=forward) for c in chains])
     for i in np.flatnonzero(~np.isfinite(costs))[:1]:
         raise BadPlan(f"client {chains[i].client} cannot reach a server of its chain {chains[i].servers}", "chain", chain=int(i))
-    cost = float(costs @ [c.count for c in chains]) / max(demand.sum(), 1) if chains else 0.0
+    cost = float(costs @ [c.count for c in chains] / demand.sum()) if chains else 0.0
     if bound > cost * (1 + 1e-6) + TOLERANCE:
         raise BadPlan(f"the bound {bound} is above the cost {cost}", "bound")
     bound = min(float(bound), cost)
@@ -715,7 +677,8 @@ def check(cluster, placement, chains, requests, bound=0.0, status=None, forward=
     return Plan(cluster, placement, tuple(chains[i] for i in order), demand, cost, bound, status, forward, float(guarantee), design)
 
 # %% ../../nbs/blocks/01_model.ipynb #6cfb2666
-def spans(cluster, placement, chains=(), size=(640, 0)):
+#| code-fold: true
+def spans(cluster: Cluster, placement: Placement, chains=(), size=(640, 0)) -> Picture:
     """Draw which blocks each server holds, and the chains through them.
 
     Parameters
@@ -756,7 +719,8 @@ def spans(cluster, placement, chains=(), size=(640, 0)):
                    f'xmlns="http://www.w3.org/2000/svg">{"".join(body)}</svg>')
 
 # %% ../../nbs/blocks/01_model.ipynb #c0cb16e6
-def quantity(text, units):
+#| code-fold: true
+def quantity(text, units: dict) -> float:
     """Read a number with its unit, such as ``"24 GiB"`` or ``"3.2 ms"``, as a multiple of the unit whose value is 1."""
     found = re.fullmatch(r"\s*([-+.\deE]+|inf)\s*([A-Za-z]+)\s*", str(text))
     try:
@@ -765,7 +729,7 @@ def quantity(text, units):
         raise ValueError(f"a number with one of the units {', '.join(units)}, such as '{80 if 'GB' in units else 12} {'GB' if 'GB' in units else 'ms'}'") from None
 
 
-def read_cluster(path):
+def read_cluster(path) -> Cluster:
     """Read a cluster from a YAML or JSON file.
 
     Parameters
@@ -849,7 +813,8 @@ def read_cluster(path):
     try:
         file = File.model_validate(data or {})
     except ValidationError as error:
-        problems = [(e["loc"], e["msg"].removeprefix("Value error, "), e["input"]) for e in error.errors()]
+        problems = [(e["loc"], "a value" if e["type"] == "missing" else e["msg"].removeprefix("Value error, "), None if e["type"] == "missing" else e["input"])
+                    for e in error.errors()]
     else:
         names = [s.name for s in file.servers]
         problems = [(("servers", i, "name"), "a name that no other server has", x) for i, x in enumerate(names) if x in names[:i]]
@@ -864,7 +829,7 @@ def read_cluster(path):
             problems.append((("hop",), "a square matrix, a row and a column for each server", f"{len(file.hop)} rows"))
     if problems:
         said = [(".".join(map(str, loc)), line(loc), message, given) for loc, message, given in problems]
-        raise BadFile("\n".join(f"{path}:{at}: {name or 'the file'} is {given if not isinstance(given, dict) else 'incomplete'!r}; required: {message}"
+        raise BadFile("\n".join(f"{path}:{at}: {name or 'the file'} is {'missing' if given is None else repr(given)}; required: {message}"
                                 for name, at, message, given in said), [(name, at, message) for name, at, message, _ in said])
 
     rows = [s for s in file.servers for _ in range(s.count)]
@@ -878,11 +843,49 @@ def read_cluster(path):
                    servers=[s.name if s.count == 1 else f"{s.name}-{i + 1}" for s in file.servers for i in range(s.count)],
                    clients=[c.name for c in file.clients], memory_unit="GB", time_unit="ms")
 
+# %% ../../nbs/blocks/01_model.ipynb #3f83c230
+def on_topology(graph, servers, clients, rtt=None, overhead: float = 0.0, prefill_overhead: float | None = None, **more) -> Cluster:
+    """Put servers and clients on the nodes of a network; times in ms.
+
+    Parameters
+    ----------
+    graph : networkx.Graph
+    servers, clients : sequence of nodes
+    rtt : callable or array_like (nodes, nodes), optional
+        Round-trip times in ms, in the order of the graph's nodes, or a function that computes them from the graph; by default the
+        great-circle times of `serving_or.tools.data.round_trip`.
+    overhead, prefill_overhead : float
+        Milliseconds that a hop costs beside the network, for a generated token and for the prompt (the same when not given).
+    **more
+        ``card`` and ``devices`` with other arguments of `Cluster.of`, or the arguments of `Cluster` itself.
+
+    Returns
+    -------
+    Cluster
+        With ``hop``, half a round trip and one overhead from server to server.
+    """
+    if rtt is None:
+        from serving_or.tools.data import round_trip as rtt
+    times = np.asarray(rtt(graph) if callable(rtt) else rtt, float)
+    at = {node: i for i, node in enumerate(graph.nodes)}
+    if times.shape != (len(at), len(at)):
+        raise ValueError(f"on_topology: rtt has shape {times.shape}; a graph of {len(at)} nodes needs {(len(at), len(at))}")
+    for node in [*servers, *clients]:
+        if node not in at:
+            raise ValueError(f"on_topology: {node!r} is not a node of the graph; its nodes are {list(at)[:3]} ...")
+    s, c = [at[node] for node in servers], [at[node] for node in clients]
+    plain = times[np.ix_(c, s)]
+    more = {"servers": [str(node) for node in servers], "clients": [str(node) for node in clients],
+            "hop": times[np.ix_(s, s)] / 2 + overhead} | more
+    make = Cluster.of if "card" in more else Cluster
+    return make(rtt=plain + overhead, prefill_rtt=plain + (overhead if prefill_overhead is None else prefill_overhead), **more)
+
 # %% ../../nbs/blocks/01_model.ipynb #cae59fcd
 OVERHEAD, PREFILL_OVERHEAD, PREFILL_SLOPE = 100.0, 67.0, 0.7049  # ms per hop between scattered servers, and for a prompt 67 + 0.7049 · tokens
 
 
-def scatter(graph, seed=0, share=0.4, fast=0.2, clients=1, card=CARDS["BLOOM-176B"], prompt=20, output=128, rtt=None):
+def scatter(graph, seed: int = 0, share: float = 0.4, fast: float = 0.2, clients: int = 1, card: Card = CARDS["BLOOM-176B"], prompt=20, output=128,
+            rtt=None) -> Cluster:
     """Scatter A100s and MIG slices over a network as the paper's simulation does.
 
     Parameters

@@ -338,7 +338,7 @@ def need(loads, level):
     """
     loads, level = np.asarray(loads, float), np.asarray(level, float)[..., None]
     ratio = np.divide(loads, level, out=np.zeros(np.broadcast_shapes(loads.shape, level.shape)), where=level > 0)
-    return np.maximum(np.ceil(ratio * (1 - SLACK)) - 1, 0).astype(np.int64)
+    return np.maximum(np.ceil(ratio * (1 - SLACK)) - 1, 0).astype(np.intp)
 
 
 def best_level(loads, extra):

@@ -12,7 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
-from .model import best_response, check_extra, check_loads, even_split, latency, water_fill, water_level
+from .model import best_level, check_extra, check_loads, even_split, latency, water_fill, water_level
 
 # %% ../../nbs/experts/02_static.ipynb #89092866
 def static_cvxpy(loads, extra):
@@ -147,7 +147,7 @@ def round_top(x):
         The same sum; ties go to the expert of lower number.
     """
     x = np.asarray(x, float)
-    down = np.floor(x + 1e-9).astype(np.int64)                                  # 2.9999999999 is 3
+    down = np.floor(x + 1e-9).astype(np.intp)                                  # 2.9999999999 is 3
     left = int(round(x.sum())) - int(down.sum())
     down[np.argsort(-(x - down), kind="stable")[:left]] += 1
     return down
@@ -326,7 +326,7 @@ def place_exact(loads, extra, time_limit=60.0):
     scale = loads.max(initial=0) or 1.0
     r = loads / scale
     start = place(r, extra)
-    lowest = latency(r, best_response(r, extra))                                 # no placement is below this in its step
+    lowest = best_level(r, extra)                                               # no placement is below this in its step
     t, i, j = np.nonzero(r[:, :, None] / (1 + np.arange(extra + 1)) > lowest[:, None, None])
     value, fall = r[t, i] / (1 + j), r[t, i] / ((1 + j) * (2 + j))               # the secant from j to j + 1
     row = np.arange(t.size)
@@ -336,7 +336,7 @@ def place_exact(loads, extra, time_limit=60.0):
     answer = milp(np.r_[np.zeros(m), np.ones(steps)], integrality=np.r_[np.ones(m), np.zeros(steps)], constraints=rows,
                   bounds=(np.r_[np.zeros(m), lowest], np.r_[np.full(m, extra), np.full(steps, np.inf)]),
                   options={"time_limit": time_limit, "mip_rel_gap": 1e-7})
-    x = start.x if answer.x is None else np.round(answer.x[:m]).astype(np.int64)
+    x = start.x if answer.x is None else np.round(answer.x[:m]).astype(np.intp)
     x = min(x, start.x, key=lambda x: latency(r, x).sum())
     bound = start.bound if answer.mip_dual_bound is None else max(start.bound, answer.mip_dual_bound)
     value = float(latency(r, x).sum())

@@ -38,7 +38,7 @@ def ticks(low, high, most=6):
     power = 10.0 ** floor(log10(span / most))
     step = next(c * power for c in (1, 2, 5, 10, 20) if span <= most * c * power * (1 + 1e-9))
     first = np.ceil(low / step - 1e-9)
-    return np.arange(first, np.floor(high / step + 1e-9) + 1) * step
+    return np.arange(first, np.floor(high / step + 1e-9) + 1) * step + 0.0      # no negative zero
 
 # %% ../../nbs/tools/03_plots.ipynb #c1089495
 PALETTE = ("#3b8fd4", "#e08a00", "#17a57b", "#cc79a7", "#d55e00", "#8a7fd1", "#999999")  # after Okabe and Ito

