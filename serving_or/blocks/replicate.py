@@ -122,9 +122,9 @@ def route_exact(cluster, placement, requests, time_limit=10.0) -> Plan:
     if not demand.any():
         return check(cluster, placement, [], demand)
     program = flow_program(cluster, demand, used, placement.a[used], placement.m[used], integer=True)
-    answer = solve(program, time_limit)
-    if answer.x is None:
-        if answer.status == "infeasible":
+    answer = solve(program, time_limit) if program.cost.size else None
+    if answer is None or answer.x is None:
+        if answer is None or answer.status == "infeasible":
             raise Infeasible(f"no routing through this placement serves {demand.sum()} requests; blocks have capacity for at least {capacity(cluster, placement).min():.0f} whole sessions")
         raise NotFound(f"no routing found in {time_limit} s; give more time", 0, demand, answer.bound / demand.sum())
     chains = peel(program, used, np.round(answer.x[program.at["flow"]]))
@@ -248,8 +248,8 @@ def sweep(cluster, requests, ranks=tuple(RANKS), most=MOST_DESIGNS, bound=0.0) -
         if placement is not None:
             return check(cluster, placement, route_exact(cluster, placement, demand).chains, demand, bound)
         largest = largest_requests(cluster, demand)
-        raise NoPlacement(f"no design places {R} requests: at best {short} of {cluster.blocks} blocks have too little capacity. One design for all requests "
-                          f"serves up to {largest}; improve and milp may serve more", short, largest, demand)
+        raise NoPlacement(f"no design places {R} requests: at best {short} of {cluster.blocks} blocks have too little capacity. CG-BPRR serves up to {largest} requests; "
+                          f"milp may serve more", short, largest, demand)
     placement, chains, c, rank = answer
     return check(cluster, placement, chains, demand, bound, guarantee=guarantee(cluster, demand, c, rank), design=c)
 
@@ -531,8 +531,8 @@ def improve(plan, budget=10.0, bound=0.0, seed=0, free=6, candidates=40) -> Plan
         without, _ = togo, rent
         if len(fixed):
             lp = flow_program(cluster, demand, fixed, placement.a[fixed], placement.m[fixed])
-            partial = solve(lp, 10.0)
-            if partial.x is not None:
+            partial = solve(lp, 10.0) if lp.cost.size else whole
+            if partial is not whole and partial.x is not None:
                 without, _ = flow_prices(lp, partial, cluster, fixed, placement.a[fixed], placement.m[fixed])
         options = []
         for g, j in enumerate(S):
