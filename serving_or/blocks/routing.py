@@ -228,7 +228,7 @@ def route(cluster: Cluster, placement: Placement, requests, forward: bool = Fals
         usable = (links.slots >= 1) & (forward | np.isfinite(cluster.rtt[c]))
         hosted = placement.hosts(cluster.blocks)[usable].any(axis=0)
         boundary, short = links.reach(c), int((~hosted).sum())
-        why = (f"{short} block{'s' * (short > 1)}, from block {np.argmin(hosted) + 1} on, are on no server that it reaches and that has a free slot" if short else
+        why = (f"{short} block{'s' * (short > 1)} (the first is {np.argmin(hosted) + 1}) on no server that it reaches and that has a free slot" if short else
                f"no chain gets beyond block {boundary - 1}; the servers that hold block {boundary} lack the slots for what they would run, or cannot be reached")
         raise NoRoute(f"{cluster.clients[c]} has no chain through this placement: {why}", int(c), boundary, short)
     chains, _, rest = bulk(cluster, placement, demand, forward=forward)
