@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['MOST_DESIGNS', 'LANE_STATES', 'PLENTY', 'capacity', 'flow_program', 'route_exact', 'peel', 'designs', 'sweep',
            'uncontended', 'petals_like', 'lanes', 'flow_prices', 'worth', 'improve', 'labels', 'after_loss',
-           'by_domain', 'surviving', 'place_robust', 'losses', 'RobustPlan', 'robust', 'largest_robust', 'Frontier',
-           'vectors', 'rented', 'rental', 'reserve_for']
+           'by_domain', 'surviving', 'place_robust', 'losses', 'RobustPlan', 'robust', 'largest_robust', 'vectors',
+           'rented', 'Frontier', 'rental', 'reserve_for']
 
 # %% ../../nbs/blocks/06_replicate.ipynb #1796fc89
 import time
@@ -840,6 +840,28 @@ def largest_robust(cluster, failures=1, requests=1, most=16) -> int:
         low, high = (middle, high) if fits(middle) else (low, middle)
     return low
 
+# %% ../../nbs/blocks/06_replicate.ipynb #2b52b37c
+def vectors(offers, cluster, requests):
+    """Numbers of servers of each type that have the memory for the model and all caches, in the order of price."""
+    kinds = [(cluster.memory == M) & (cluster.tau == tau) & (cluster.price == price) for M, tau, price in offers]
+    u = np.stack(np.meshgrid(*(np.arange(k.sum() + 1) for k in kinds), indexing="ij"), axis=-1).reshape(-1, len(offers))
+    price, memory = u @ [o[2] for o in offers], u @ [o[0] for o in offers]
+    enough = memory * (1 + TOLERANCE) >= cluster.blocks * (cluster.block_size + cluster.cache_size * cluster.demand(requests).sum())
+    order = np.lexsort((u.sum(axis=1), np.round(price, 9)))
+    return [(float(price[i]), tuple(u[i].tolist())) for i in order if enough[i]]
+
+
+def rented(cluster, offers, counts, requests, relaxed=False):
+    """The nearest servers of each type; relaxed, every client has its own nearest ones."""
+    t = rank_rtt(cluster, requests, "mean")
+    take, rows = [], []
+    for (M, tau, price), u in zip(offers, counts):
+        j = np.flatnonzero((cluster.memory == M) & (cluster.tau == tau) & (cluster.price == price))
+        take.append(j[np.argsort(t[j], kind="stable")[:u]])
+        rows.append(np.sort(cluster.rtt[:, j], axis=1)[:, :u])
+    some = cluster.take(np.concatenate(take).astype(int))
+    return replace(some, rtt=np.concatenate(rows, axis=1), prefill_rtt=None, hop=None) if relaxed else some
+
 # %% ../../nbs/blocks/06_replicate.ipynb #4ae3423b
 @dataclass(frozen=True, eq=False)
 class Frontier:
@@ -896,28 +918,6 @@ class Frontier:
 
         names = [f"{M:.4g} {self.cluster.memory_unit}, {tau:.4g} {self.cluster.time_unit}" for M, tau, _ in self.offers]
         return pd.DataFrame([dict(zip(names, u)) | {"price": price, f"{self.cluster.time_unit} per token": plan.cost} for price, u, plan in self.points])
-
-# %% ../../nbs/blocks/06_replicate.ipynb #2b52b37c
-def vectors(offers, cluster, requests):
-    """Numbers of servers of each type that have the memory for the model and all caches, in the order of price."""
-    kinds = [(cluster.memory == M) & (cluster.tau == tau) & (cluster.price == price) for M, tau, price in offers]
-    u = np.stack(np.meshgrid(*(np.arange(k.sum() + 1) for k in kinds), indexing="ij"), axis=-1).reshape(-1, len(offers))
-    price, memory = u @ [o[2] for o in offers], u @ [o[0] for o in offers]
-    enough = memory * (1 + TOLERANCE) >= cluster.blocks * (cluster.block_size + cluster.cache_size * cluster.demand(requests).sum())
-    order = np.lexsort((u.sum(axis=1), np.round(price, 9)))
-    return [(float(price[i]), tuple(u[i].tolist())) for i in order if enough[i]]
-
-
-def rented(cluster, offers, counts, requests, relaxed=False):
-    """The nearest servers of each type; relaxed, every client has its own nearest ones."""
-    t = rank_rtt(cluster, requests, "mean")
-    take, rows = [], []
-    for (M, tau, price), u in zip(offers, counts):
-        j = np.flatnonzero((cluster.memory == M) & (cluster.tau == tau) & (cluster.price == price))
-        take.append(j[np.argsort(t[j], kind="stable")[:u]])
-        rows.append(np.sort(cluster.rtt[:, j], axis=1)[:, :u])
-    some = cluster.take(np.concatenate(take).astype(int))
-    return replace(some, rtt=np.concatenate(rows, axis=1), prefill_rtt=None, hop=None) if relaxed else some
 
 # %% ../../nbs/blocks/06_replicate.ipynb #22535ca9
 def rental(cluster, requests, time_limit=30.0) -> Frontier:
