@@ -25,13 +25,7 @@ from ..tools.plots import Picture, bars
 # %% ../../nbs/blocks/06_replicate.ipynb #17aabd6d
 def capacity(cluster, placement) -> np.ndarray:
     """C, the whole sessions that the servers of each block can host ``(L,)``: the sum of ``f_j`` over the servers j that hold it."""
-    f = cluster.sessions(placement.m)
-    change = np.zeros(cluster.blocks + 2)
-    np.add.at(change, placement.a[placement.m > 0], f[placement.m > 0])
-    if np.isinf(f).any():  # infinity cannot be taken away again at the end of a span
-        return (placement.hosts(cluster.blocks) * np.where(placement.m > 0, f, 0)[:, None].clip(max=1e300)).sum(axis=0)
-    np.subtract.at(change, placement.e[placement.m > 0], f[placement.m > 0])
-    return np.cumsum(change)[1:-1]
+    return np.where(placement.hosts(cluster.blocks), cluster.sessions(placement.m)[:, None], 0.0).sum(axis=0)
 
 # %% ../../nbs/blocks/06_replicate.ipynb #31209216
 def flow_program(cluster, demand, server, a, m, group=None, integer=False):
