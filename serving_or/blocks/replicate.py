@@ -116,13 +116,15 @@ def route_exact(cluster, placement, requests, time_limit=10.0) -> Plan:
     if not demand.any():
         return check(cluster, placement, [], demand)
     program = flow_program(cluster, demand, used, placement.a[used], placement.m[used], integer=True)
-    answer = solve(program, time_limit) if program.cost.size else None
+    answer = solve(program, time_limit, gap=1e-7) if program.cost.size else None
     if answer is None or answer.x is None:
         if answer is None or answer.status == "infeasible":
             raise Infeasible(f"no routing through this placement serves {demand.sum()} requests; blocks have capacity for at least {capacity(cluster, placement).min():.0f} whole sessions")
         raise NotFound(f"no routing found in {time_limit} s; give more time", 0, demand, answer.bound / demand.sum())
     chains = peel(program, used, np.round(answer.x[program.at["flow"]]))
-    return check(cluster, placement, chains, demand, min(answer.bound / demand.sum(), sum(c.count * cluster.per_token(c) for c in chains) / demand.sum()))
+    cost = sum(c.count * cluster.per_token(c) for c in chains) / demand.sum()
+    bound = cost if answer.status == "optimal" else min(answer.bound / demand.sum(), cost)
+    return check(cluster, placement, chains, demand, bound, status="time_limit" if answer.status == "time_limit" else None)
 
 
 def peel(program, server, flow):
