@@ -1,3 +1,4 @@
 """Experts of a Mixture-of-Experts model, over time: how many GPUs each one gets as the load drifts."""
 from .model import Problem, Schedule
 from .static import place
+from .hindsight import optimum
