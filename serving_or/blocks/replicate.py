@@ -965,7 +965,7 @@ class RobustPlan:
         return max(self.losses.values(), default=self.plan.cost)
 
     @property
-    def coverage(self):
+    def capacity(self):
         "The least capacity, over blocks and losses, in requests."
         return float(surviving(self.plan.cluster, self.plan.placement, self.failures).min())
 
