@@ -1,3 +1,5 @@
 """Experts of a Mixture-of-Experts model, over time: how many GPUs each one gets as the load drifts."""
 from .model import Problem, Schedule
 from .static import place
+from .relaxation import Relaxation, lower_bound, relax
+from .online import Certificate, Chase, Myopic, Never, Policy, RegularizedGreedy, run
