@@ -3,3 +3,4 @@ from .model import Problem, Schedule
 from .static import place
 from .relaxation import Relaxation, lower_bound, relax
 from .online import Certificate, Chase, Myopic, Never, Policy, RegularizedGreedy, run
+from .hindsight import optimum
