@@ -31,7 +31,7 @@ def configurations(experts, extra):
     ndarray of int (C, m)
         The C = binomial(k + m - 1, m - 1) ways to write k as an ordered sum of m whole numbers.
     """
-    x, left = np.zeros((1, 0), np.int64), np.array([extra])
+    x, left = np.zeros((1, 0), np.intp), np.array([extra])
     for _ in range(experts - 1):
         choices = left + 1
         given = np.arange(choices.sum()) - np.repeat(np.cumsum(choices) - choices, choices)
@@ -42,7 +42,7 @@ def configurations(experts, extra):
 
 def whole_start(problem):
     """The GPUs before the first step as whole numbers, or a ValueError."""
-    start = np.round(problem.start).astype(np.int64)
+    start = np.round(problem.start).astype(np.intp)
     if np.any(start != problem.start):
         i = int(np.argmax(start != problem.start))
         raise ValueError(f"expert {i} starts with {problem.start[i]} extra GPUs; an integer schedule needs whole GPUs, so round the start first")
@@ -237,7 +237,7 @@ def level_chain(problem):
     first = np.searchsorted(step, np.arange(steps + 1))
     by_copy = np.lexsort((step, copy, expert))
     again = (np.diff(expert[by_copy], prepend=-1) == 0) & (np.diff(copy[by_copy], prepend=-1) == 0)
-    previous = np.empty(step.size, np.int64)
+    previous = np.empty(step.size, np.intp)
     previous[by_copy] = np.where(again, np.roll(by_copy, 1), np.where(copy[by_copy] <= start[expert[by_copy]], START, NEVER))
     return Chain(problem, first, step, np.arange(step.size) - first[step], expert, copy, np.insert(quotient, first[1:], lowest), previous)
 
@@ -311,7 +311,7 @@ def secant_program(problem, time_limit=60.0):
     lowest = np.atleast_1d(best_level(problem.loads, problem.extra))
     z, bound, done = solve_program(*secant_rows(problem), integers=problem.loads.size, time_limit=time_limit)
     x, placements = whole_start(problem), []
-    wanted = np.zeros(problem.loads.shape, np.int64) if z is None else np.round(z[:problem.loads.size]).astype(np.int64).reshape(problem.loads.shape)
+    wanted = np.zeros(problem.loads.shape, np.intp) if z is None else np.round(z[:problem.loads.size]).astype(np.intp).reshape(problem.loads.shape)
     for a in wanted:
         x = lazy_cover(x, a)
         placements.append(x)
@@ -394,7 +394,7 @@ def price(chain, depth):
     b, e = np.nonzero(required & ((last >= begin) | from_start))
     since = np.where(last[b, e] >= begin[e], step[last[b, e] - 1] + 1, 0)       # first step over which the copy must be held
     waiting = np.bincount((b * T + since) * T + step[e], minlength=B * T * T).reshape(B, T, T)
-    held, kept = np.zeros((B, T), np.int64), np.zeros(B, np.int64)              # held[b, s]: copies held for step s
+    held, kept = np.zeros((B, T), np.intp), np.zeros(B, np.intp)              # held[b, s]: copies held for step s
     for t in range(T):
         held += waiting[:, t]
         kept += held[:, t]
@@ -466,7 +466,7 @@ def threshold_depths(chain, u, grid=GRID):
     own = np.unique(u[(u > 1e-6) & (u < 1 - 1e-6)])
     own = own[np.linspace(0, own.size - 1, min(own.size, FRACTIONAL)).astype(int)]
     theta = np.concatenate([np.arange(1, grid) / grid, own])
-    taken = np.zeros((theta.size, u.size + 1), np.int64)
+    taken = np.zeros((theta.size, u.size + 1), np.intp)
     np.cumsum(u >= theta[:, None] - 1e-12, axis=1, out=taken[:, 1:])
     return np.unique(np.diff(taken[:, chain.first], axis=1), axis=0)
 
@@ -593,10 +593,11 @@ def hindsight_of_a_spike(price=2.0, spike=1, shift=True):
 
     busy, other = [20, 4], [4, 20]
     p = Problem(np.array([busy] * 4 + [other] * spike + [busy] * 2 + [other if shift else busy] * 4), 4, price)
-    schedules = {"hindsight": dynamic_program(p)}
+    schedules = {}
     for name, rule in [("never", lambda r, x: x), ("chase", lazy_chase), ("myopic", lambda r, x: myopic(r, x, price))]:
         x = p.start
         schedules[name] = Schedule(p, np.array([x := rule(r, x) for r in p.loads]))
+    schedules["hindsight"] = dynamic_program(p)
     picture = lines({name: s.x[:, 0] for name, s in schedules.items()}, step=True, ylim=(-0.2, 4.2), xlabel="step", ylabel="extra GPUs of expert 1",
                     title=f"Optimum {schedules['hindsight'].cost:.3f}, {int(schedules['hindsight'].moved.sum())} GPUs added")
     rows = [[name, float(s.latency.sum()), int(s.moved.sum()), s.cost, s.cost / schedules["hindsight"].cost] for name, s in schedules.items()]

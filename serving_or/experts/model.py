@@ -43,7 +43,8 @@ def worst_ratio(x, reference):
     Returns
     -------
     ndarray (...) or float
-        ``max_i (1 + reference_i) / (1 + x_i)``; latency under ``x`` is at most this times latency under ``reference``.
+        ``max_i (1 + reference_i) / (1 + x_i)``; latency under ``x`` is at most this times latency
+        under ``reference``.
     """
     return latency(1.0 + np.asarray(reference, float), x)
 
@@ -79,7 +80,8 @@ def lazy_cover(x, need, keep=None):
     need : array_like of int (m,)
         Extra GPUs that each expert must have; their sum is at most k.
     keep : array_like (m,), optional
-        GPUs are taken first from the expert that is furthest above this; by default furthest above ``need``.
+        GPUs are taken first from the expert that is furthest above this; by default furthest above
+        ``need``.
 
     Returns
     -------
@@ -111,7 +113,8 @@ def check_loads(loads, ndim=None):
     if loads.ndim == 0 or loads.shape[-1] == 0 or (ndim and loads.ndim != ndim):
         want = "(m,)" if ndim == 1 else "(T, m)" if ndim == 2 else "(..., m)"
         raise ValueError(
-            f"loads have shape {loads.shape}; they need shape {want} with at least one expert (m >= 1)"
+            f"loads have shape {loads.shape}; they need shape {want} with at least one expert (m"
+            " >= 1)"
         )
     bad = ~(np.isfinite(loads) & (loads >= 0))
     if bad.any():
@@ -142,7 +145,9 @@ def check_extra(extra):
 
 
 def even_split(experts, extra):
-    """Spread ``extra`` GPUs over the experts as evenly as whole numbers allow, the first ones getting one more."""
+    """Spread ``extra`` GPUs over the experts as evenly as whole numbers allow, the first ones
+    getting one more.
+    """
     return extra // experts + (np.arange(experts) < extra % experts)
 
 
@@ -153,7 +158,8 @@ class Problem:
     Parameters
     ----------
     loads : array_like (T, m)
-        Load of each expert in each step, at least 0. Step t's loads are known when step t's placement is chosen.
+        Load of each expert in each step, at least 0. Step t's loads are known when step t's
+        placement is chosen.
     extra : int
         Extra GPUs ``k``, beyond one for each expert.
     move_price : float
@@ -184,7 +190,8 @@ class Problem:
         start = even_split(loads.shape[1], extra) if self.start is None else np.asarray(self.start)
         if start.shape != loads.shape[1:]:
             raise ValueError(
-                f"start has shape {start.shape}; with {loads.shape[1]} experts it needs shape {loads.shape[1:]}"
+                f"start has shape {start.shape}; with {loads.shape[1]} experts it needs shape"
+                f" {loads.shape[1:]}"
             )
         if not (
             np.all(np.isfinite(start))
@@ -192,7 +199,8 @@ class Problem:
             and abs(start.sum() - extra) <= 1e-9 * max(1, extra)
         ):
             raise ValueError(
-                f"start sums to {start.sum()} with smallest element {start.min()}; it must be at least 0 and sum to extra = {extra}"
+                f"start sums to {start.sum()} with smallest element {start.min()}; it must be at"
+                f" least 0 and sum to extra = {extra}"
             )
         for name, value in [
             ("loads", loads),
@@ -215,7 +223,8 @@ class Problem:
 
 @dataclass(frozen=True)
 class Schedule:
-    """A placement for each step of a problem, with its cost and a lower bound on every schedule's cost.
+    """A placement for each step of a problem, with its cost and a lower bound on every schedule's
+    cost.
 
     Parameters
     ----------
@@ -224,7 +233,8 @@ class Schedule:
     x : array_like (T, m)
         Extra GPUs in each step; whole numbers, or fractional where a relaxation is meant.
     bounds : array_like (T,), optional
-        ``bounds[t]`` is at most the cost of any schedule over the steps up to ``t``; the sum of water levels when not given.
+        ``bounds[t]`` is at most the cost of any schedule over the steps up to ``t``; the sum of
+        water levels when not given.
     status : str
         ``"optimal"``, ``"feasible"`` or ``"time_limit"``.
 
@@ -243,7 +253,8 @@ class Schedule:
         p, x = self.problem, np.asarray(self.x)
         if x.shape != p.loads.shape:
             raise ValueError(
-                f"the schedule has shape {x.shape}, the loads have {p.loads.shape}; they must be equal"
+                f"the schedule has shape {x.shape}, the loads have {p.loads.shape}; they must be"
+                " equal"
             )
         wrong = (x.min(axis=1, initial=0.0) < -1e-9) | ~(
             np.abs(x.sum(axis=1) - p.extra) <= 1e-6 * max(1, p.extra)
@@ -251,7 +262,8 @@ class Schedule:
         if wrong.any():
             t = int(np.argmax(wrong))
             raise ValueError(
-                f"step {t} holds {x[t].sum()} extra GPUs, smallest count {x[t].min()}; it must hold {p.extra}, none negative"
+                f"step {t} holds {x[t].sum()} extra GPUs, smallest count {x[t].min()}; it must hold"
+                f" {p.extra}, none negative"
             )
         bounds = (
             np.cumsum(water_level(p.loads, p.extra))
@@ -307,8 +319,9 @@ class Schedule:
         "One line: cost, its two parts, the bound and the certified ratio."
         w = self.problem.move_price
         return (
-            f"cost {self.cost:.6g} = latency {self.latency.sum():.6g} + {w:g} x {self.moved.sum():.6g} GPUs added; "
-            f"bound {self.bound:.6g}, ratio {self.ratio:.3f} ({self.status})"
+            f"cost {self.cost:.6g} = latency {self.latency.sum():.6g} + {w:g} x"
+            f" {self.moved.sum():.6g} GPUs added; bound {self.bound:.6g}, ratio {self.ratio:.3f}"
+            f" ({self.status})"
         )
 
     def to_frame(self):
@@ -357,7 +370,8 @@ def water_level(loads, extra):
 
 
 def water_fill(loads, extra):
-    """The fractional placement of lowest latency, `water_level`; GPUs that no load asks for are spread evenly.
+    """The fractional placement of lowest latency, `water_level`; GPUs that no load asks for are
+    spread evenly.
 
     Parameters
     ----------
@@ -417,7 +431,8 @@ def best_level(loads, extra):
     Returns
     -------
     ndarray (...) or float
-        The smallest of the numbers ``loads_i / n`` whose needs sum to at most k; exact up to rounding.
+        The smallest of the numbers ``loads_i / n`` whose needs sum to at most k; exact up to
+        rounding.
     """
     loads = np.asarray(loads, float)
 
@@ -454,11 +469,13 @@ def best_response(loads, extra):
     Returns
     -------
     ndarray of int (..., m)
-        Extra GPUs, summing to k; ties go to the expert of lower number, and without any load the split is even.
+        Extra GPUs, summing to k; ties go to the expert of lower number, and without any load the
+        split is even.
 
     Notes
     -----
-    Adams' apportionment; the same counts as one heap operation a GPU gives, in about twenty passes over the array.
+    Adams' apportionment; the same counts as one heap operation a GPU gives, in about twenty passes
+    over the array.
     """
     loads = check_loads(loads)
     extra = check_extra(extra)

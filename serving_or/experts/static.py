@@ -24,7 +24,8 @@ from serving_or.experts.model import (
 
 # %% ../../nbs/experts/02_static.ipynb #89092866
 def static_cvxpy(loads, extra):
-    """The convex relaxation of static placement as the derivation reads, solved by cvxpy and Clarabel.
+    """The convex relaxation of static placement as the derivation reads, solved by cvxpy and
+    Clarabel.
 
     Parameters
     ----------
@@ -75,7 +76,8 @@ def static_bound(loads, extra, weights):
 
 # %% ../../nbs/experts/02_static.ipynb #6991cd56
 def static_relaxed(loads, extra, tolerance=1e-7, rounds=40):
-    """The convex relaxation of static placement by linear programs with tangents (HiGHS through SciPy).
+    """The convex relaxation of static placement by linear programs with tangents (HiGHS through
+    SciPy).
 
     Parameters
     ----------
@@ -152,7 +154,8 @@ def static_relaxed(loads, extra, tolerance=1e-7, rounds=40):
 
 # %% ../../nbs/experts/02_static.ipynb #59fe0480
 def round_top(x):
-    """Round a fractional placement: floor it, and give the GPUs left over to the largest fractional parts.
+    """Round a fractional placement: floor it, and give the GPUs left over to the largest fractional
+    parts.
 
     Parameters
     ----------
@@ -231,7 +234,9 @@ class StaticPlacement:
 
     @property
     def guarantee(self) -> float:
-        "What the theorem promises for `ratio` before any load is seen: 2 - 1 / (1 + min(k, m - 1))."
+        """What the theorem promises for `ratio` before any load is seen: 2 - 1 / (1 + min(k, m -
+        1)).
+        """
         return 2 - 1 / (1 + min(self.extra, len(self.x) - 1))
 
     @property
@@ -241,7 +246,10 @@ class StaticPlacement:
 
     def summary(self) -> str:
         "One line: value, bound, certified ratio."
-        return f"value {self.value:.6g}, bound {self.bound:.6g}, ratio {self.ratio:.4f} (guaranteed {self.guarantee:.3f}; {self.status})"
+        return (
+            f"value {self.value:.6g}, bound {self.bound:.6g}, ratio {self.ratio:.4f} (guaranteed"
+            f" {self.guarantee:.3f}; {self.status})"
+        )
 
     def to_frame(self):
         "One row an expert: mean load, GPUs, fractional GPUs (pandas)."
@@ -309,12 +317,14 @@ def place(loads, extra) -> StaticPlacement:
     Returns
     -------
     StaticPlacement
-        ``x``, ``value``, ``bound``, ``ratio``; the ratio is at most ``2 - 1 / (1 + min(k, m - 1))``, up to the solver's tolerance.
+        ``x``, ``value``, ``bound``, ``ratio``; the ratio is at most ``2 - 1 / (1 + min(k, m -
+        1))``, up to the solver's tolerance.
 
     Raises
     ------
     ValueError
-        When a load is negative or not finite, the shape is not (T, m), or ``extra`` is not a whole number >= 0.
+        When a load is negative or not finite, the shape is not (T, m), or ``extra`` is not a whole
+        number >= 0.
 
     Notes
     -----
@@ -381,7 +391,8 @@ def place_exact(loads, extra, time_limit=60.0):
 
 # %% ../../nbs/experts/02_static.ipynb #8a29a833
 def subgraph_loads(graph):
-    """Loads whose best static placement is a densest subgraph: one expert a vertex, one step an edge.
+    """Loads whose best static placement is a densest subgraph: one expert a vertex, one step an
+    edge.
 
     Parameters
     ----------
@@ -401,13 +412,18 @@ def subgraph_loads(graph):
 
 # %% ../../nbs/experts/02_static.ipynb #99ba03eb
 def two_kinds(k=8, share=0.5):
-    """A static placement for eight experts and two kinds of traffic, planned for a share of the first kind."""
+    """A static placement for eight experts and two kinds of traffic, planned for a share of the
+    first kind.
+    """
     from serving_or.tools.plots import bars
 
     kinds = np.array([[30, 18, 10, 6, 4, 2, 2, 1], [1, 2, 2, 5, 6, 12, 20, 28]], float)
     loads = np.repeat(kinds, [round(20 * share), 20 - round(20 * share)], axis=0)
     plan = place(loads, k)
-    title = f"latency {latency(kinds[0], plan.x):.2f} on the first kind, {latency(kinds[1], plan.x):.2f} on the second, ratio {plan.ratio:.3f}"
+    title = (
+        f"latency {latency(kinds[0], plan.x):.2f} on the first kind,"
+        f" {latency(kinds[1], plan.x):.2f} on the second, ratio {plan.ratio:.3f}"
+    )
     return bars(
         [f"expert {i}" for i in range(1, 9)],
         {"whole GPUs": plan.counts, "relaxation": 1 + plan.fractional},

@@ -56,8 +56,9 @@ class RequestTrace:
     def summary(self) -> str:
         """One line: how many requests, over how long, and their typical lengths."""
         return (
-            f"{self.name}: {len(self)} requests in {self.arrival[-1]:.0f} s; median prompt {np.median(self.prompt):.0f} tokens, "
-            f"median output {np.median(self.output):.0f} tokens"
+            f"{self.name}: {len(self)} requests in {self.arrival[-1]:.0f} s; median prompt"
+            f" {np.median(self.prompt):.0f} tokens, median output {np.median(self.output):.0f}"
+            " tokens"
         )
 
     def to_frame(self):
@@ -87,10 +88,13 @@ def load_requests(name: str) -> RequestTrace:
 
     Notes
     -----
-    Time stamps are subtracted as whole nanoseconds (Azure) or milliseconds (Mooncake) and divided once, so each arrival is the float
-    nearest to the recorded difference. A float that counts seconds since 1970 could not hold the seventh digit of the fraction.
+    Time stamps are subtracted as whole nanoseconds (Azure) or milliseconds (Mooncake) and divided
+    once, so each arrival is the float
+    nearest to the recorded difference. A float that counts seconds since 1970 could not hold the
+    seventh digit of the fraction.
 
-    Sources: Azure LLM inference trace 2023 (Patel et al., ISCA 2024), CC-BY-4.0; Mooncake (Qin et al., FAST 2025), Apache-2.0.
+    Sources: Azure LLM inference trace 2023 (Patel et al., ISCA 2024), CC-BY-4.0; Mooncake (Qin et
+    al., FAST 2025), Apache-2.0.
     """
     text = _shipped("requests", REQUESTS, name, "load_requests").read_text(encoding="utf-8")
     stamp, prompt, output = zip(*(line.split(",") for line in text.splitlines()[1:]))
@@ -135,7 +139,8 @@ def load_experts(
     task : {"intent", "law", "summary", "translation"} or a sequence of them, optional
         In the order wanted; all four when not given.
     window : int
-        So many consecutive sequences of a task are summed to one window. The rest of a task that fills no window is left out,
+        So many consecutive sequences of a task are summed to one window. The rest of a task that
+        fills no window is left out,
         so that no window is short or mixes two tasks.
     layer : int, optional
         One of the 26 mixture-of-experts layers, from 0; all when not given.
@@ -143,7 +148,8 @@ def load_experts(
     Returns
     -------
     ExpertTrace
-        Loads (T, 26, 64), or (T, 64) for one layer, and the task of each window. Each sequence gives 6 loads per token and layer.
+        Loads (T, 26, 64), or (T, 64) for one layer, and the task of each window. Each sequence
+        gives 6 loads per token and layer.
 
     Raises
     ------
@@ -152,7 +158,8 @@ def load_experts(
 
     Notes
     -----
-    The sequences have no time stamps: their order is that of the file. Source: counts derived from deepseek-ai/ESFT (Wang et al., 2024), MIT.
+    The sequences have no time stamps: their order is that of the file. Source: counts derived from
+    deepseek-ai/ESFT (Wang et al., 2024), MIT.
     """
     names = TASKS if task is None else (task,) if isinstance(task, str) else tuple(task)
     if not names or set(names) - set(TASKS):
@@ -164,7 +171,8 @@ def load_experts(
         counts, number = stored["counts"], stored["task"]
     if layer is not None and not 0 <= layer < counts.shape[1]:
         raise ValueError(
-            f"load_experts: layer is {layer}; it is one of 0 to {counts.shape[1] - 1}, or None for all"
+            f"load_experts: layer is {layer}; it is one of 0 to {counts.shape[1] - 1}, or None"
+            " for all"
         )
     counts = counts if layer is None else counts[:, layer]
     windows, domain = [], []
@@ -172,7 +180,8 @@ def load_experts(
         sequences = counts[number == TASKS.index(name)]
         if not 1 <= window <= len(sequences):
             raise ValueError(
-                f"load_experts: window is {window}; task {name!r} has {len(sequences)} sequences, give 1 to {len(sequences)}"
+                f"load_experts: window is {window}; task {name!r} has {len(sequences)} sequences,"
+                f" give 1 to {len(sequences)}"
             )
         full = len(sequences) // window
         windows.append(
@@ -203,7 +212,8 @@ def total_variation(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def zipf_slope(loads: np.ndarray) -> np.ndarray:
-    """Slope of the rank-size plot of the hotter half of the experts, with a positive sign for falling loads.
+    """Slope of the rank-size plot of the hotter half of the experts, with a positive sign for
+    falling loads.
 
     Parameters
     ----------
@@ -229,7 +239,9 @@ SPREAD = {
     "translation": 0.93,
 }  # fitted to hottest / mean of the ESFT counts, by task
 SHARED = 0.29  # fitted to the mean total variation between the tasks of the ESFT counts
-NOISE = 0.10  # fitted to the mean total variation between the first and the second half of a task of the ESFT counts
+# fitted to the mean total variation between the first and the second half of a task of the ESFT
+# counts
+NOISE = 0.10
 DIURNAL, SWITCH, SPIKE = 0.3, 0.02, 4.0  # chosen: the ESFT counts have no clock
 SPIKE_RATE = 0.02  # spikes that begin, per window and layer; chosen
 PERIOD, RELAXATION = (
@@ -259,7 +271,8 @@ def generate_experts(
     layers, experts, steps : int
         Layers, experts per layer, and windows.
     tokens : int
-        Routed tokens per window and layer: the tokens of the window times the experts that each is sent to.
+        Routed tokens per window and layer: the tokens of the window times the experts that each is
+        sent to.
     diurnal : float
         Largest weight of the next domain in the mixture, 0 to 1, once per `PERIOD` windows.
     switch : float
@@ -269,16 +282,19 @@ def generate_experts(
     noise : float
         Standard deviation of the log of the shares, with a memory of `RELAXATION` windows.
     spread : mapping of str to float
-        Domains, and the standard deviation of the log-popularity of their experts; the first one leads at the start.
+        Domains, and the standard deviation of the log-popularity of their experts; the first one
+        leads at the start.
     shared : float
         Standard deviation of the part of the log-popularity that the domains have in common.
     seed : int
-        Seed of NumPy's generator. Each cause has its own stream: turning one knob leaves the others' draws as they are.
+        Seed of NumPy's generator. Each cause has its own stream: turning one knob leaves the
+        others' draws as they are.
 
     Returns
     -------
     ExpertTrace
-        Loads (steps, layers, experts) that sum to ``tokens`` over the experts, and the leading domain of each window.
+        Loads (steps, layers, experts) that sum to ``tokens`` over the experts, and the leading
+        domain of each window.
 
     Raises
     ------
@@ -287,7 +303,8 @@ def generate_experts(
 
     Notes
     -----
-    Formula (eq-data-generator). Time and memory are proportional to steps · layers · experts. ``SPREAD``, ``SHARED`` and ``NOISE`` are fitted to the ESFT counts; the rest is chosen.
+    Formula (eq-data-generator). Time and memory are proportional to steps · layers · experts.
+    ``SPREAD``, ``SHARED`` and ``NOISE`` are fitted to the ESFT counts; the rest is chosen.
     """
     for name, size in {
         "layers": layers,
@@ -349,7 +366,9 @@ def generate_experts(
 
 # %% ../../nbs/tools/01_data.ipynb #6369993f
 def drifting_experts(switch: float = 0.02, spike: int = 4):
-    "The load of a layer's hottest expert over 96 generated windows, with one popular and one spiked expert, for a switching rate and a spike height."
+    """The load of a layer's hottest expert over 96 generated windows, with one popular and one
+    spiked expert, for a switching rate and a spike height.
+    """
     from serving_or.tools.plots import lines
 
     def shares(switch, spike):
@@ -383,8 +402,10 @@ def trace(kind: str, m: int, T: int, scale: float = 1.0, seed: int = 0) -> np.nd
     Parameters
     ----------
     kind : {"ar", "zipf", "spikes", "shifts", "bursts"}
-        AR(1) log-normal loads (memory 0.9, deviation 1) with 2 % spikes of 8 times; a Zipf profile (0.8) by ranks that drift; equal loads with
-        5 % one-step spikes of 10 times; a Zipf profile that is permuted in 5 % of the steps; bursts of mean length 5 over an idle load.
+        AR(1) log-normal loads (memory 0.9, deviation 1) with 2 % spikes of 8 times; a Zipf profile
+        (0.8) by ranks that drift; equal loads with
+        5 % one-step spikes of 10 times; a Zipf profile that is permuted in 5 % of the steps; bursts
+        of mean length 5 over an idle load.
     m, T : int
         Experts and steps.
     scale : float
@@ -438,7 +459,9 @@ TOPOLOGIES = {
 }
 EARTH_RADIUS = 6371.0088  # km, mean radius of the IUGG
 FIBRE_SPEED = 299.792458 / 1.468  # km per ms: light in vacuum over the refractive index of fibre
-LEAST_DELAY = 0.05  # ms one way, about 10 km of fibre; every link of the three topologies that is not of length zero is longer
+# ms one way, about 10 km of fibre; every link of the three topologies that is not of length zero is
+# longer
+LEAST_DELAY = 0.05
 
 
 def great_circle(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -460,9 +483,12 @@ def load_topology(name: str):
     Returns
     -------
     networkx.Graph
-        Simple and connected; the keys are the node ids of the file, texts. Nodes have ``label``, ``country`` ("" when not given), ``latitude``,
-        ``longitude`` (degrees) and ``placed``: True where the file has no coordinates, and the node was put at the mean of its neighbours'.
-        Edges have ``length`` (km, great circle) and ``delay`` (ms one way, ``length / FIBRE_SPEED``, which may be 0).
+        Simple and connected; the keys are the node ids of the file, texts. Nodes have ``label``,
+        ``country`` ("" when not given), ``latitude``,
+        ``longitude`` (degrees) and ``placed``: True where the file has no coordinates, and the node
+        was put at the mean of its neighbours'.
+        Edges have ``length`` (km, great circle) and ``delay`` (ms one way, ``length /
+        FIBRE_SPEED``, which may be 0).
 
     Raises
     ------
@@ -471,7 +497,8 @@ def load_topology(name: str):
 
     Notes
     -----
-    Parallel links are collapsed. A leaf without coordinates lands on its neighbour. Source: Internet Topology Zoo (Knight et al., 2011), CC-BY-4.0.
+    Parallel links are collapsed. A leaf without coordinates lands on its neighbour. Source:
+    Internet Topology Zoo (Knight et al., 2011), CC-BY-4.0.
     """
     file = _shipped("topology", TOPOLOGIES, name, "load_topology")
     import networkx as nx
@@ -540,12 +567,14 @@ def round_trip(
     """
     if not (stretch >= 1 and access >= 0 and least > 0):
         raise ValueError(
-            f"round_trip: stretch is {stretch} (at least 1), access is {access} (at least 0), least is {least} (positive)"
+            f"round_trip: stretch is {stretch} (at least 1), access is {access} (at least 0), least"
+            f" is {least} (positive)"
         )
     for u, v, delay in graph.edges(data="delay"):
         if delay is None or not 0 <= delay < np.inf:
             raise ValueError(
-                f"round_trip: the delay of edge ({u!r}, {v!r}) is {delay}; give it in ms, not negative and finite"
+                f"round_trip: the delay of edge ({u!r}, {v!r}) is {delay}; give it in ms, not"
+                " negative and finite"
             )
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import dijkstra

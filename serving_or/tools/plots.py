@@ -58,8 +58,8 @@ def _frame(body, size, xlim, ylim, xticks, title, xlabel, ylabel, legend, summar
     width, height = size
     x, y = _scales(size, xlim, ylim)
     parts = [
-        f'<svg class="plot" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img" '
-        f'aria-label="{escape(summary)}" xmlns="http://www.w3.org/2000/svg">'
+        f'<svg class="plot" viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
+        f' role="img" aria-label="{escape(summary)}" xmlns="http://www.w3.org/2000/svg">'
     ]
     for v in ticks(*ylim):
         parts += [
@@ -67,15 +67,22 @@ def _frame(body, size, xlim, ylim, xticks, title, xlabel, ylabel, legend, summar
             f'<text x="{LEFT - 6}" y="{y(v) + 4:.1f}" text-anchor="end">{v:.6g}</text>',
         ]
     parts += [
-        f'<text x="{x(v):.1f}" y="{height - BOTTOM + 16}" text-anchor="middle">{escape(str(t))}</text>'
+        f'<text x="{x(v):.1f}" y="{height - BOTTOM + 16}"'
+        f' text-anchor="middle">{escape(str(t))}</text>'
         for v, t in xticks
     ]
     parts += [
         f'<path class="axis" d="M{LEFT} {TOP}V{height - BOTTOM}H{width - RIGHT}"/>',
         *body,
         f'<text x="{LEFT}" y="16" font-weight="bold">{escape(title)}</text>',
-        f'<text x="{(LEFT + width - RIGHT) / 2}" y="{height - 6}" text-anchor="middle">{escape(xlabel)}</text>',
-        f'<text transform="translate(14 {(TOP + height - BOTTOM) / 2}) rotate(-90)" text-anchor="middle">{escape(ylabel)}</text>',
+        (
+            f'<text x="{(LEFT + width - RIGHT) / 2}" y="{height - 6}"'
+            f' text-anchor="middle">{escape(xlabel)}</text>'
+        ),
+        (
+            f'<text transform="translate(14 {(TOP + height - BOTTOM) / 2}) rotate(-90)"'
+            f' text-anchor="middle">{escape(ylabel)}</text>'
+        ),
     ]
     at = width - RIGHT
     for name, colour in reversed(legend):
@@ -157,7 +164,8 @@ def lines(series, x=None, title="", xlabel="", ylabel="", step=False, ylim=None,
             if step:
                 points.append(f"H{sx(x[i + 1] if i + 1 < len(x) else x[i] + 1):.1f}")
         body.append(
-            f'<path d="{"".join(points)}" fill="none" stroke="{colour}" stroke-width="2" stroke-linejoin="round"/>'
+            f'<path d="{"".join(points)}" fill="none" stroke="{colour}" stroke-width="2"'
+            ' stroke-linejoin="round"/>'
         )
         legend.append((name, colour))
     shift = 0.5 if step else 0.0
@@ -206,14 +214,16 @@ def bars(
             left = sx(i + 0.1) + (0 if stacked else j * width)
             low, high = sorted((sy(base[i]), sy(base[i] + height)))
             body.append(
-                f'<rect x="{left:.1f}" y="{low:.1f}" width="{max(width - 1, 0.5):.1f}" height="{high - low:.1f}" fill="{colour}"/>'
+                f'<rect x="{left:.1f}" y="{low:.1f}" width="{max(width - 1, 0.5):.1f}"'
+                f' height="{high - low:.1f}" fill="{colour}"/>'
             )
         base = base + v if stacked else base
         legend.append((name, colour))
     for j, (name, v) in enumerate(marks.items()):
         colour = PALETTE[-1 - j]
         body.append(
-            f'<path d="M{LEFT} {sy(v):.1f}H{size[0] - RIGHT}" stroke="{colour}" stroke-width="2" stroke-dasharray="5 3"/>'
+            f'<path d="M{LEFT} {sy(v):.1f}H{size[0] - RIGHT}" stroke="{colour}" stroke-width="2"'
+            ' stroke-dasharray="5 3"/>'
         )
         legend.append((name, colour))
     every = max(1, n // 16)
