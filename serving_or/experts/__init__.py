@@ -4,3 +4,4 @@ from .static import place
 from .relaxation import Relaxation, lower_bound, relax
 from .online import Certificate, Chase, Myopic, Never, Policy, RegularizedGreedy, run
 from .hindsight import optimum
+from .rounding import Credit, Hysteresis, Rounding, Threshold
