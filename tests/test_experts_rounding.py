@@ -187,3 +187,18 @@ def test_a_rounding_of_ones_own():
 
     schedule = run(Problem([[9.0, 1.0]] * 3, 4), RegularizedGreedy(), Nothing())
     assert schedule.moved.sum() == 0
+
+
+def test_an_adversary_that_looks_beats_thresholds_and_not_hysteresis():
+    k, T, delta = 20, 100, 0.001
+    theta = np.full(k + 1, delta)
+    problem, rule = Problem(np.ones((T, k + 1)), k, start=[1] * k + [0]), Threshold(theta=theta)
+    rule.start(problem.start, k)
+    X, path = problem.start, []
+    for r in problem.loads:  # lift the expert without a GPU to where its target becomes 1
+        lifted = np.argmin(X) == np.arange(k + 1)
+        path.append(np.where(lifted, 1 + 2 * delta, (k - 1 - 2 * delta) / k))
+        X = rule.step(r, path[-1])
+    moves, fractional = added(played(Threshold(theta=theta), problem, np.array(path)), problem.start).sum(), added(path, problem.start).sum()
+    assert moves == T and fractional < 0.08 * T
+    assert added(played(Hysteresis(), problem, np.array(path)), problem.start).sum() <= fractional

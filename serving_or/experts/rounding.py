@@ -69,7 +69,9 @@ class Rounding:
         """
         r, x = np.asarray(loads, float), np.asarray(x, float)
         for name, value in (("loads", r), ("placement", x)):
-            if value.shape[-1:] != self.X.shape[-1:] or not np.all(np.isfinite(value) & (value >= 0)):
+            if value.shape[-1:] != self.X.shape[-1:] or not np.all(
+                np.isfinite(value) & (value >= 0)
+            ):
                 raise ValueError(
                     f"{type(self).__name__}: the {name} of this step is {value}; it must be finite, at "
                     f"least 0 and end in {self.X.shape[-1]} experts. The rounding is as it was before"
@@ -228,7 +230,11 @@ class Credit(Hysteresis):
             gives = (X[rows] > a[rows]) & (r[rows] < now[:, None] * X[rows])
             surplus = np.where(gives, X[rows] - x[rows], -np.inf)
             donor = surplus.argmax(axis=1)
-            go = (credit[rows] >= self.move_price) & (now > aim[rows] * (1 + NUDGE)) & gives.any(axis=1)
+            go = (
+                (credit[rows] >= self.move_price)
+                & (now > aim[rows] * (1 + NUDGE))
+                & gives.any(axis=1)
+            )
             rows, slowest, donor = rows[go], slowest[go], donor[go]
             X[rows, slowest] += 1
             X[rows, donor] -= 1
@@ -247,7 +253,11 @@ def round_a_wave(middle: float = 2.0, swing: float = 0.1, width: float = 2.0):
     start[1] = 6 - start[0]
     nearest = np.floor(first + 0.5).astype(np.intp)
     paths = {"afresh": np.column_stack([nearest, 6 - nearest])}
-    for name, rule in (("threshold", Threshold(3)), ("hysteresis", Hysteresis(width)), ("credit", Credit())):
+    for name, rule in (
+        ("threshold", Threshold(3)),
+        ("hysteresis", Hysteresis(width)),
+        ("credit", Credit()),
+    ):
         rule.start(start, 6)
         paths[name] = np.array([rule.step(r, now) for r, now in zip(loads, x)])
     moved = {
@@ -259,7 +269,10 @@ def round_a_wave(middle: float = 2.0, swing: float = 0.1, width: float = 2.0):
         for name, p in {"fractional": x, **paths}.items()
     ]
     picture = lines(
-        {"fractional": first, **{name: paths[name][:, 0] for name in ("afresh", "hysteresis", "credit")}},
+        {
+            "fractional": first,
+            **{name: paths[name][:, 0] for name in ("afresh", "hysteresis", "credit")},
+        },
         step=True,
         ylim=(0, 6.2),
         xlabel="step",
