@@ -5,3 +5,4 @@ from .relaxation import Relaxation, lower_bound, relax
 from .online import Certificate, Chase, Myopic, Never, Policy, RegularizedGreedy, run
 from .hindsight import optimum
 from .rounding import Credit, Hysteresis, Rounding, Threshold
+from .predictions import Follow, Mix, Rounded
