@@ -6,4 +6,3 @@ from .online import Certificate, Chase, Myopic, Never, Policy, RegularizedGreedy
 from .hindsight import optimum
 from .rounding import Credit, Hysteresis, Rounding, Threshold
 from .predictions import Follow, Mix, Rounded
-from .spikes_and_shifts import spike_and_shift

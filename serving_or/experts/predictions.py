@@ -42,7 +42,7 @@ def last(seen, horizon: int) -> np.ndarray:
 
 
 def ewma(share: float = 0.3):
-    """Predict an exponentially weighted mean: each new step counts for ``share``, in (0, 1]. Returns a predictor."""
+    """A predictor of an exponentially weighted mean; a new step counts for ``share``, in (0, 1]."""
     if not 0 < share <= 1:
         raise ValueError(f"ewma: share is {share!r}; it must be above 0 and at most 1")
 
@@ -55,7 +55,7 @@ def ewma(share: float = 0.3):
 
 
 def seasonal(period: int):
-    """Predict what was seen one period ago, or the present loads before there is one. Returns a predictor."""
+    """A predictor of what was seen one period ago; of the present loads before there is one."""
 
     def predict(seen, horizon):
         if len(seen) < period:
@@ -66,13 +66,13 @@ def seasonal(period: int):
 
 # %% ../../nbs/experts/09_predictions.ipynb #8169bd04
 def perfect(loads):
-    """Predict the loads that will come; ``loads`` (T, m) is the whole trace. Returns a predictor."""
+    """A predictor of the loads that will come; ``loads`` (T, m) is the whole trace."""
     loads = check_loads(loads, ndim=2)
     return lambda seen, horizon: loads[len(seen) : len(seen) + horizon]
 
 
 def noisy(loads, spread: float = 0.5, seed: int = 0):
-    """Predict the loads that will come, each times a log-normal factor of that spread. Returns a predictor."""
+    """A predictor of the loads that will come, each times a log-normal factor of that spread."""
     exact = perfect(loads)
 
     def predict(seen, horizon):
@@ -93,8 +93,10 @@ def alternating(first, second, every: int = 25):
     return lambda seen, horizon: (first, second)[(len(seen) - 1) // every % 2](seen, horizon)
 
 # %% ../../nbs/experts/09_predictions.ipynb #d2e2292e
-EXACT = 200    # plan by dynamic programming up to so many placements
-THRESHOLDS = 6  # the plan's linear program is rounded at 1/6, ..., 5/6, and at its own fractional values
+EXACT = 200  # plan by dynamic programming up to so many placements
+THRESHOLDS = (
+    6  # the plan's linear program is rounded at 1/6, ..., 5/6, and at its own fractional values
+)
 
 
 class Follow(Policy):
@@ -103,8 +105,8 @@ class Follow(Policy):
     Parameters
     ----------
     predictor : callable
-        ``predictor(seen, horizon)`` returns at most ``horizon`` rows of predicted loads; ``seen`` (t, m)
-        are the loads up to and with this step.
+        ``predictor(seen, horizon)`` returns at most ``horizon`` rows of predicted loads;
+        ``seen`` (t, m) are the loads up to and with this step.
     horizon : int
         Steps to look ahead; 0 is myopic.
     """
@@ -113,7 +115,9 @@ class Follow(Policy):
 
     def __init__(self, predictor, horizon: int = 8):
         if horizon < 0 or horizon != int(horizon):
-            raise ValueError(f"Follow: horizon is {horizon!r}; it must be a whole number, at least 0")
+            raise ValueError(
+                f"Follow: horizon is {horizon!r}; it must be a whole number, at least 0"
+            )
         self.predictor, self.horizon = predictor, int(horizon)
 
     def start(self, x0, k: int, move_price: float = 2.0) -> None:
@@ -140,12 +144,14 @@ class Follow(Policy):
         if chain.step.size:
             z, _, _ = solve_program(*chain_rows(chain))
             if z is not None:
-                depth = np.vstack([depth, threshold_depths(chain, z[: chain.step.size], THRESHOLDS)])
+                depth = np.vstack(
+                    [depth, threshold_depths(chain, z[: chain.step.size], THRESHOLDS)]
+                )
         return path(chain, depth[np.argmin(price(chain, depth))])[0]
 
 # %% ../../nbs/experts/09_predictions.ipynb #b34b2a22
 class Mix(Policy):
-    """Stand between policies, the closer to one the less it has cost: within a factor of the best, and a constant.
+    """Stand between policies, the closer to one the less it has cost.
 
     Parameters
     ----------
@@ -154,8 +160,8 @@ class Mix(Policy):
     eps : float
         The factor is ``1 + eps``; the constant falls as it grows. Above 0.
     seed : int, optional
-        When given, one policy is played at a time, drawn with this seed, in place of the mean of all:
-        whole GPUs when the policies are whole, and the guarantee holds in expectation.
+        When given, one policy is played at a time, drawn with this seed, in place of the mean of
+        all: whole GPUs when the policies are whole, and the guarantee holds in expectation.
 
     Attributes
     ----------
@@ -173,14 +179,16 @@ class Mix(Policy):
         self.policies, self.eps, self.seed = list(policies), float(eps), seed
         if not self.policies or not (np.isfinite(eps) and eps > 0):
             raise ValueError(
-                f"Mix: {len(self.policies)} policies and eps {eps!r}; it needs at least one policy, "
-                f"and an eps that is finite and above 0"
+                f"Mix: {len(self.policies)} policies and eps {eps!r}; it needs at least one "
+                f"policy, and an eps that is finite and above 0"
             )
 
     def start(self, x0, k: int, move_price: float = 2.0) -> None:
         super().start(x0, k, move_price)
         if self.x.ndim > 1:
-            raise ValueError(f"Mix places one layer; x0 has shape {self.x.shape}; use one for each layer")
+            raise ValueError(
+                f"Mix places one layer; x0 has shape {self.x.shape}; use one for each layer"
+            )
         for policy in self.policies:
             policy.start(x0, k, move_price)
         n = len(self.policies)
@@ -239,7 +247,7 @@ class Rounded(Policy):
 
 # %% ../../nbs/experts/09_predictions.ipynb #711d4464
 def spoil(kind: str = "mirrored", share: float = 0.25, eps: float = 1.0):
-    """Follow a forecast that is spoilt in a share of the steps, regularised greedy, and their mixture."""
+    """A forecast that is spoilt in a share of the steps, regularised greedy, and their mixture."""
     from serving_or.tools.plots import Picture, lines, table
 
     t = np.arange(48)
@@ -254,7 +262,11 @@ def spoil(kind: str = "mirrored", share: float = 0.25, eps: float = 1.0):
             return future
         if kind == "late":
             return last(seen, horizon)
-        return future[:, ::-1] if kind == "mirrored" else 20.0 * np.random.default_rng(len(seen)).random(future.shape)
+        return (
+            future[:, ::-1]
+            if kind == "mirrored"
+            else 20.0 * np.random.default_rng(len(seen)).random(future.shape)
+        )
 
     mix = Mix([Follow(predictor), RegularizedGreedy()], eps)
     mix.start(problem.start, 4, problem.move_price)
@@ -274,8 +286,18 @@ def spoil(kind: str = "mirrored", share: float = 0.25, eps: float = 1.0):
         size=(640, 230),
     )
     picture += lines(
-        {"weight of the forecast": weight}, step=True, ylim=(0, 1.05), xlabel="step", ylabel="weight", size=(640, 150)
+        {"weight of the forecast": weight},
+        step=True,
+        ylim=(0, 1.05),
+        xlabel="step",
+        ylabel="weight",
+        size=(640, 150),
     )
-    rows = [[n, float(s.latency.sum()), float(s.moved.sum()), s.cost, s.cost / best] for n, s in played.items()]
+    rows = [
+        [n, float(s.latency.sum()), float(s.moved.sum()), s.cost, s.cost / best]
+        for n, s in played.items()
+    ]
     rows.append(["guaranteed for the mixture", "", "", mix.guarantee, mix.guarantee / best])
-    return Picture(picture + table(["schedule", "latency", "added", "cost", "cost / optimum"], rows))
+    return Picture(
+        picture + table(["schedule", "latency", "added", "cost", "cost / optimum"], rows)
+    )

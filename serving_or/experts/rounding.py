@@ -17,8 +17,8 @@ NUDGE = 1e-9  # 2.9999999999 is 3; far above the rounding errors of a placement,
 class Rounding:
     """What every rounding has: a start, and a step that checks its input before anything changes.
 
-    A rounding of your own derives from this and defines ``targets(x)``: whole numbers, at least 0 and
-    at most ``x``; ``self.a`` holds those of the step before, and ``self.X`` the GPUs in place.
+    A rounding of your own derives from this and defines ``targets(x)``: whole numbers, at least 0
+    and at most ``x``; ``self.a`` holds those of the step before, and ``self.X`` the GPUs in place.
     """
 
     def start(self, x0, k: int, move_price: float = 2.0) -> None:
@@ -41,8 +41,8 @@ class Rounding:
         x = np.asarray(x0, float)
         if x.ndim == 0 or not np.all((x >= 0) & (x == np.rint(x))) or np.any(x.sum(axis=-1) != k):
             raise ValueError(
-                f"{type(self).__name__}: x0 is {x0}; a rounding starts with whole GPUs, at least 0, "
-                f"each row summing to k = {k}; round it first, with round_top"
+                f"{type(self).__name__}: x0 is {x0}; a rounding starts with whole GPUs, at "
+                f"least 0, each row summing to k = {k}; round it first, with round_top"
             )
         self.X = self.a = x.astype(np.intp)
         self.k, self.move_price = k, float(move_price)
@@ -73,8 +73,9 @@ class Rounding:
                 np.isfinite(value) & (value >= 0)
             ):
                 raise ValueError(
-                    f"{type(self).__name__}: the {name} of this step is {value}; it must be finite, at "
-                    f"least 0 and end in {self.X.shape[-1]} experts. The rounding is as it was before"
+                    f"{type(self).__name__}: the {name} of this step is {value}; it must be "
+                    f"finite, at least 0 and end in {self.X.shape[-1]} experts. The rounding is "
+                    f"as it was before"
                 )
         if np.any(np.abs(x.sum(axis=-1) - self.k) > 1e-6 * max(1, self.k)):
             raise ValueError(
@@ -94,18 +95,20 @@ class Rounding:
 
 # %% ../../nbs/experts/05_rounding.ipynb #5a3a483e
 class Threshold(Rounding):
-    """One random threshold per expert, drawn at the start: latency below 3 times, moves at most as many on average.
+    """One random threshold per expert: latency below 3 times, on average no more moves.
 
     Parameters
     ----------
     seed : int
         Seed of the thresholds; the same seed replays the same run.
     theta : array_like (..., m), optional
-        The thresholds themselves, in [0, 1), in place of a seed. Leading axes round many times at once.
+        The thresholds themselves, in [0, 1), in place of a seed. Leading axes round many times
+        at once.
 
     Notes
     -----
-    Targets ``max(0, floor(x - theta))``. The mean is over thresholds that the loads do not depend on.
+    Targets ``max(0, floor(x - theta))``. The mean is over thresholds that the loads do not
+    depend on.
     """
 
     def __init__(self, seed: int = 0, theta=None):
@@ -152,7 +155,8 @@ def threshold_mean(problem, x):
     cells = int(np.prod([e.size - 1.0 for e in edges]))
     if cells > CELLS:
         raise ValueError(
-            f"threshold_mean: {cells} cells, at most {CELLS}; average Threshold(seed) over seeds instead"
+            f"threshold_mean: {cells} cells, at most {CELLS}; "
+            f"average Threshold(seed) over seeds instead"
         )
     middle = np.meshgrid(*[(e[1:] + e[:-1]) / 2 for e in edges], indexing="ij")
     weight = np.prod(np.meshgrid(*[np.diff(e) for e in edges], indexing="ij"), axis=0).ravel()
@@ -167,7 +171,7 @@ def threshold_mean(problem, x):
 
 # %% ../../nbs/experts/05_rounding.ipynb #3b5c1c42
 class Hysteresis(Rounding):
-    """Targets stay while they lie in a band below the fractional placement: latency at most ``1 + width`` times.
+    """Targets stay while they lie in a band below the placement: latency at most ``1 + width`` times.
 
     Parameters
     ----------
@@ -194,7 +198,7 @@ class Hysteresis(Rounding):
 
 # %% ../../nbs/experts/05_rounding.ipynb #6a3eb560
 class Credit(Hysteresis):
-    """Hysteresis, and moves of its own that the latency lost so far has paid for; the choice when k < m.
+    """Hysteresis, and moves that the latency lost so far has paid for; the choice when k < m.
 
     Parameters
     ----------
@@ -203,7 +207,8 @@ class Credit(Hysteresis):
 
     Notes
     -----
-    With latency F and cost of moves M of the fractional path, the total is at most ``(3 + 2 alpha) F + M``.
+    With latency F and cost of moves M of the fractional path, the total is at most
+    ``(3 + 2 alpha) F + M``.
     """
 
     def __init__(self, alpha: float = 1.0):
@@ -243,7 +248,7 @@ class Credit(Hysteresis):
 
 # %% ../../nbs/experts/05_rounding.ipynb #96d99760
 def round_a_wave(middle: float = 2.0, swing: float = 0.1, width: float = 2.0):
-    """Two experts share six GPUs; the fractional placement swings around a middle, and four rules round it."""
+    """Two experts share six GPUs; the placement swings around a middle, and four rules round it."""
     from serving_or.tools.plots import Picture, lines, table
 
     first = np.clip(middle + swing * np.sin(np.arange(61) * 0.75), 0, 6)
@@ -277,6 +282,6 @@ def round_a_wave(middle: float = 2.0, swing: float = 0.1, width: float = 2.0):
         ylim=(0, 6.2),
         xlabel="step",
         ylabel="extra GPUs of expert 1",
-        title=f"hysteresis adds {int(moved['hysteresis'])} GPUs, rounding afresh {int(moved['afresh'])}",
+        title=f"hysteresis adds {moved['hysteresis']:g} GPUs, rounding afresh {moved['afresh']:g}",
     )
     return Picture(picture + table(["rounding", "GPUs added", "worst latency factor"], rows))

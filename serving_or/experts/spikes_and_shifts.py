@@ -26,7 +26,9 @@ def phases(*parts) -> np.ndarray:
     -------
     ndarray (T, m)
     """
-    return np.repeat([loads for loads, _ in parts], [steps for _, steps in parts], axis=0).astype(float)
+    return np.repeat([loads for loads, _ in parts], [steps for _, steps in parts], axis=0).astype(
+        float
+    )
 
 
 def spike_and_shift(example: str = "E1") -> Problem:
@@ -107,8 +109,16 @@ def count_optima(problem: Problem) -> int:
     return int(ways.sum())
 
 # %% ../../nbs/experts/08_spikes_and_shifts.ipynb #bbb07c08
-def watch(spike: int = 4, length: int = 1, shift: int = 6, height: int = 20, lasting: int = 20, price: float = 2.0, eta: float = 1.0):
-    """A spike, a shift, a price and eta: every policy's path, moves and cost, and the certified bound."""
+def watch(
+    spike: int = 4,
+    length: int = 1,
+    shift: int = 6,
+    height: int = 20,
+    lasting: int = 20,
+    price: float = 2.0,
+    eta: float = 1.0,
+):
+    """Every policy's path, moves and cost on a spike and a shift, and the certified bound."""
     from serving_or.tools.plots import Picture, lines, table
 
     step = np.arange(1, 17)
@@ -129,12 +139,31 @@ def watch(spike: int = 4, length: int = 1, shift: int = 6, height: int = 20, las
         size=(640, 220),
     )
     picture += lines(
-        {"load of expert 1": loads[:, 0], "load of expert 2": loads[:, 1]}, step=True, xlabel="step", ylabel="load", size=(640, 130)
+        {"load of expert 1": loads[:, 0], "load of expert 2": loads[:, 1]},
+        step=True,
+        xlabel="step",
+        ylabel="load",
+        size=(640, 130),
     )
     bound = played["regularised greedy"].bound
-    rows = [[n, float(s.latency.sum()), float(s.moved.sum()), s.cost, s.cost / bound] for n, s in played.items()]
-    slow, moved = (float(part.sum()) for part in threshold_mean(problem, played["regularised greedy"].x))
+    rows = [
+        [n, float(s.latency.sum()), float(s.moved.sum()), s.cost, s.cost / bound]
+        for n, s in played.items()
+    ]
+    slow, moved = (
+        float(part.sum()) for part in threshold_mean(problem, played["regularised greedy"].x)
+    )
     mean = slow + price * moved
     rows.append(["with thresholds, mean", slow, moved, mean, mean / bound])
-    rows.append(["best in hindsight", float(best.latency.sum()), float(best.moved.sum()), best.cost, best.cost / bound])
-    return Picture(picture + table(["policy", "latency", "GPUs added", "cost", "certified ratio"], rows))
+    rows.append(
+        [
+            "best in hindsight",
+            float(best.latency.sum()),
+            float(best.moved.sum()),
+            best.cost,
+            best.cost / bound,
+        ]
+    )
+    return Picture(
+        picture + table(["policy", "latency", "GPUs added", "cost", "certified ratio"], rows)
+    )
