@@ -374,31 +374,33 @@ def price(chain, depth):
 
     Notes
     -----
-    Copies that are next needed at the same step are interchangeable, so the sweep keeps only how many wait for each step: O(E + T^2) for one vector of depths.
+    Copies that are next needed at the same step are interchangeable, so the sweep keeps only how many wait for each step. Time O(E + T^2) for one vector of depths, memory O(E + T).
     """
     depth = np.asarray(depth)
     if depth.ndim == 1:
         return float(price(chain, depth[None])[0])
     (B, T), E, k, w = depth.shape, chain.step.size, chain.problem.extra, chain.problem.move_price
-    most = max(1, BATCH // max(E, T * T, 1))
+    most = max(1, BATCH // max(E, 10 * T))
     if B > most:
         return np.concatenate([price(chain, depth[i:i + most]) for i in range(0, B, most)])
-    step, position = chain.step[chain.by_copy], np.arange(1, E + 1)
-    new = chain.previous[chain.by_copy] < 0
-    begin = np.maximum.accumulate(np.where(new, position, 0))                   # where the events of the same copy begin
-    from_start = (chain.previous[chain.by_copy] == START)[begin - 1] if E else new
-    required = chain.rank[chain.by_copy] < depth[:, step]
-    last = np.zeros((B, E + 1), np.int32)                                       # position of the last requirement, of any copy
-    np.maximum.accumulate(np.where(required, position, 0), axis=1, out=last[:, 1:])
-    last = last[:, :-1]
-    b, e = np.nonzero(required & ((last >= begin) | from_start))
-    since = np.where(last[b, e] >= begin[e], step[last[b, e] - 1] + 1, 0)       # first step over which the copy must be held
-    waiting = np.bincount((b * T + since) * T + step[e], minlength=B * T * T).reshape(B, T, T)
-    held, kept = np.zeros((B, T), np.intp), np.zeros(B, np.intp)              # held[b, s]: copies held for step s
+    step, previous = np.append(chain.step[chain.by_copy], T), chain.previous[chain.by_copy]
+    begin = np.flatnonzero(previous < 0)                                        # where the events of one copy begin, in the order by copy
+    finish = np.append(begin, E)[1:]
+    required = chain.rank[chain.by_copy] < depth[:, step[:-1]]
+    next_ = np.full((B, E + 1), E, np.int32)                                    # the first requirement from here on, of any copy
+    next_[:, :-1] = np.minimum.accumulate(np.where(required, np.arange(E, dtype=np.int32), np.int32(E))[:, ::-1], axis=1)[:, ::-1]
+    owner = np.repeat(finish, finish - begin)
+    until = np.full((B, E), T)                                                  # how long the copy of an event must be held; T is never
+    until[:, chain.by_copy] = np.where(required & (next_[:, 1:] < owner), step[next_[:, 1:]], T)
+    there = previous[begin] == START
+    opening = np.where(next_[:, begin[there]] < finish[there], step[next_[:, begin[there]]], T)
+    row = (T + 1) * np.arange(B)[:, None]
+    held, kept = np.zeros((B, T + 1), np.intp), np.zeros(B, np.intp)            # held[b, s]: copies held for step s
     for t in range(T):
-        held += waiting[:, t]
+        ends = until[:, chain.first[t - 1]:chain.first[t]] if t else opening
+        np.add.at(held.reshape(-1), (row + ends).ravel(), 1)
         kept += held[:, t]
-        later = held[:, t + 1:]
+        later = held[:, t + 1:T]
         excess = later.sum(axis=1) + depth[:, t] - k
         over = np.flatnonzero(excess > 0)
         if over.size:                                                           # drop those that are needed last
@@ -494,7 +496,7 @@ def improve(chain, depth, deadline, seed=0):
     depth, top, rng = np.asarray(depth), chain.lengths, np.random.default_rng(seed)
     T, cost, time = depth.size, price(chain, depth), np.arange(depth.size)
     blocks = np.array([(t, t + n, s) for n, shifts in SHIFTS.items() for t in range(T - n + 1) for d in shifts for s in (d, -d)]).reshape(-1, 3)
-    size = max(1, BATCH // max(10 * chain.step.size, T * T, 1))
+    size = max(1, BATCH // (10 * max(chain.step.size, T)))
     while True:
         beside = [np.column_stack([time[a], time[a] + 1, depth[b] - depth[a]]) for a, b in [(slice(1, T), slice(0, T - 1)), (slice(0, T - 1), slice(1, T))]]
         moves = rng.permutation(np.concatenate([blocks, *beside]))
