@@ -179,15 +179,21 @@ def test_every_live_example_runs_in_a_browser(page, site, book, pyodide, capsys)
         print("\nms a move in the browser, at the last positions: " + ", ".join(report))
 
 
-def test_dark_mode(page, site):
-    ready(page, f"{site}/{LIVE}")
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_colours_follow_the_theme(page, site, theme):
+    "Text, formulas, pictures and tables stand out from what is really behind them, in both themes."
+    ready(page, f"{site}/nbs/experts/01_model.html")
+    page.evaluate(f"document.documentElement.dataset.theme = '{theme}'")
 
-    def brightness(selector, what):
-        colour = page.evaluate(f"getComputedStyle(document.querySelector('{selector}')).{what}")
+    def grey(colour):
         return sum(map(float, re.findall(r"[\d.]+", colour)[:3])) / 3
 
-    page.evaluate("document.documentElement.dataset.theme = 'light'")
-    assert brightness("svg.plot text", "fill") < 100 < brightness("body", "backgroundColor")
-    page.evaluate("document.documentElement.dataset.theme = 'dark'")
-    assert brightness("svg.plot text", "fill") > 150 > 100 > brightness("body", "backgroundColor")
-    assert brightness("mjx-container", "color") > 150
+    for selector, what in [("svg.plot text", "fill"), (".live table.plot td", "color"), ("mjx-container", "color"), ("main p", "color"), (".live label", "color"),
+                           ("table.dataframe td", "color"), ("div.proof p", "color"), ("div.exercise p", "color"), ("div.highlight pre", "color")]:
+        front, behind = page.evaluate("""([selector, what]) => {
+            const e = document.querySelector(selector);
+            const opaque = b => Number(getComputedStyle(b).backgroundColor.match(/[\\d.]+/g)[3] ?? 1) > 0.5;
+            let b = e;
+            while (b.parentElement && !opaque(b)) b = b.parentElement;
+            return [getComputedStyle(e)[what], getComputedStyle(b).backgroundColor] }""", [selector, what])
+        assert abs(grey(front) - grey(behind)) > 90, f"{selector}: {front} on {behind}"

@@ -198,9 +198,8 @@ class Device:
         return self.slope * prompt + self.base
 
 
-A100 = Device(
-    "A100", 79.13 * GB, 3.2197, 0.0743, 32.99
-)  # BLOOM-176B blocks in NF4; authors' simulator
+# BLOOM-176B blocks in NF4; authors' simulator
+A100 = Device("A100", 79.13 * GB, 3.2197, 0.0743, 32.99)
 MIG = Device("MIG", 8.2 * GB, 16.2488, 0.1041, 206.35)  # the smallest slice of an A100 (1g)
 
 # %% ../../nbs/blocks/01_model.ipynb #59291cc8
@@ -980,7 +979,7 @@ def check(
     )
 
 # %% ../../nbs/blocks/01_model.ipynb #6cfb2666
-# | code-fold: true
+#| code-fold: true
 def spans(cluster: Cluster, placement: Placement, chains=(), size=(640, 0)) -> Picture:
     """Draw which blocks each server holds, and the chains through them.
 
@@ -1041,7 +1040,7 @@ def spans(cluster: Cluster, placement: Placement, chains=(), size=(640, 0)) -> P
     )
 
 # %% ../../nbs/blocks/01_model.ipynb #c0cb16e6
-# | code-fold: true
+#| code-fold: true
 def quantity(text, units: dict) -> float:
     """Read a number with its unit, such as ``"24 GiB"`` or ``"3.2 ms"``, as a multiple of the unit
     whose value is 1.
@@ -1316,11 +1315,8 @@ def on_topology(
     )
 
 # %% ../../nbs/blocks/01_model.ipynb #cae59fcd
-OVERHEAD, PREFILL_OVERHEAD, PREFILL_SLOPE = (
-    100.0,
-    67.0,
-    0.7049,
-)  # ms per hop between scattered servers, and for a prompt 67 + 0.7049 · tokens
+# ms per hop between scattered servers, and for a prompt 67 + 0.7049 · tokens
+OVERHEAD, PREFILL_OVERHEAD, PREFILL_SLOPE = (100.0, 67.0, 0.7049)
 
 
 def scatter(

@@ -130,9 +130,8 @@ class Links:
         j, t, tau = self.at[e], self.cluster.rtt, self.cluster.tau
         low = int(self.first[j].min())
         x = np.arange(low, e)
-        cost = (
-            np.where(x >= self.first[j, None], tau[j, None] * (e - x), np.inf) + t[:, j, None]
-        )  # (clients, servers, x)
+        # (clients, servers, x)
+        cost = np.where(x >= self.first[j, None], tau[j, None] * (e - x), np.inf) + t[:, j, None]
         best = cost.argmin(axis=1)
         self.B[e] = low, np.take_along_axis(cost, best[:, None], axis=1)[:, 0], j[best]
 
@@ -430,9 +429,8 @@ def lone_bound(cluster: Cluster, requests) -> float:
     for j in np.flatnonzero(most):
         k = np.arange(most[j], 0, -1)
         padded = np.concatenate([np.full((len(active), most[j]), np.inf), F[:, :-1]], axis=1)
-        windows = np.lib.stride_tricks.sliding_window_view(
-            padded, most[j], axis=1
-        )  # row b holds F[b - k] for k = m, ..., 1
+        # row b holds F[b - k] for k = m, ..., 1
+        windows = np.lib.stride_tricks.sliding_window_view(padded, most[j], axis=1)
         F = np.minimum(F, cluster.rtt[active, j, None] + (windows + cluster.tau[j] * k).min(axis=2))
     for i in np.flatnonzero(np.isinf(F[:, L]))[:1]:
         c = active[i]

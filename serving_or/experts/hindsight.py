@@ -15,7 +15,16 @@ from math import comb
 from time import monotonic
 
 import numpy as np
-from .model import Problem, Schedule, best_level, latency, lazy_chase, lazy_cover, myopic, need
+from serving_or.experts.model import (
+    Problem,
+    Schedule,
+    best_level,
+    latency,
+    lazy_chase,
+    lazy_cover,
+    myopic,
+    need,
+)
 
 # %% ../../nbs/experts/06_hindsight.ipynb #dc5031aa
 def configurations(experts, extra):
@@ -45,7 +54,10 @@ def whole_start(problem):
     start = np.round(problem.start).astype(np.intp)
     if np.any(start != problem.start):
         i = int(np.argmax(start != problem.start))
-        raise ValueError(f"expert {i} starts with {problem.start[i]} extra GPUs; an integer schedule needs whole GPUs, so round the start first")
+        raise ValueError(
+            f"expert {i} starts with {problem.start[i]} extra GPUs; an integer schedule needs whole"
+            " GPUs, so round the start first"
+        )
     return start
 
 
@@ -82,7 +94,8 @@ def dynamic_program(problem):
     Parameters
     ----------
     problem : Problem
-        With at least one step, an integer start and few configurations: time O(T C^2), memory C^2 numbers.
+        With at least one step, an integer start and few configurations: time O(T C^2), memory C^2
+        numbers.
 
     Returns
     -------
@@ -102,7 +115,8 @@ SAFE = 1e-9  # relative; far above the rounding error of the sums in a bound
 
 
 def dual_bound(cost, rows, lower, upper, multipliers):
-    """A lower bound on ``min cost.z`` subject to ``rows z >= lower``, ``0 <= z <= upper``, from any multipliers.
+    """A lower bound on ``min cost.z`` subject to ``rows z >= lower``, ``0 <= z <= upper``, from any
+    multipliers.
 
     Parameters
     ----------
@@ -139,29 +153,50 @@ def solve_program(cost, rows, lower, upper, integers=0, time_limit=60.0):
     z : ndarray (n,) or None
         The best point found.
     bound : float
-        Without integers, `dual_bound` of the multipliers that HiGHS returns. With integers, the bound of its branch and bound, taken on trust.
+        Without integers, `dual_bound` of the multipliers that HiGHS returns. With integers, the
+        bound of its branch and bound, taken on trust.
     done : bool
         Whether HiGHS finished.
     """
     import highspy
 
-    unit = float(np.abs(cost).max(initial=0.0)) or 1.0                          # tolerances are absolute, so costs are scaled
+    # tolerances are absolute, so costs are scaled
+    unit = float(np.abs(cost).max(initial=0.0)) or 1.0
     program = highspy.HighsLp()
     program.num_col_, program.num_row_ = cost.size, lower.size
-    program.col_cost_, program.col_lower_, program.col_upper_ = cost / unit, np.zeros(cost.size), upper
+    program.col_cost_, program.col_lower_, program.col_upper_ = (
+        cost / unit,
+        np.zeros(cost.size),
+        upper,
+    )
     program.row_lower_, program.row_upper_ = lower, np.full(lower.size, np.inf)
     program.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
-    program.a_matrix_.start_, program.a_matrix_.index_, program.a_matrix_.value_ = rows.indptr, rows.indices, rows.data
+    program.a_matrix_.start_, program.a_matrix_.index_, program.a_matrix_.value_ = (
+        rows.indptr,
+        rows.indices,
+        rows.data,
+    )
     if integers:
-        program.integrality_ = [highspy.HighsVarType.kInteger] * integers + [highspy.HighsVarType.kContinuous] * (cost.size - integers)
+        program.integrality_ = [highspy.HighsVarType.kInteger] * integers + [
+            highspy.HighsVarType.kContinuous
+        ] * (cost.size - integers)
     solver = highspy.Highs()
     solver.silent()
-    for option, value in {"time_limit": max(float(time_limit), 0.0), "threads": 1, "mip_rel_gap": 1e-9, "mip_abs_gap": 1e-9}.items():
+    for option, value in {
+        "time_limit": max(float(time_limit), 0.0),
+        "threads": 1,
+        "mip_rel_gap": 1e-9,
+        "mip_abs_gap": 1e-9,
+    }.items():
         solver.setOptionValue(option, value)
     solver.passModel(program)
     solver.run()
     solution, info = solver.getSolution(), solver.getInfo()
-    z = np.array(solution.col_value) if info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible else None
+    z = (
+        np.array(solution.col_value)
+        if info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
+        else None
+    )
     if integers:
         bound = unit * info.mip_dual_bound
         bound -= SAFE * abs(bound)
@@ -176,10 +211,13 @@ START, NEVER = -1, -2  # in place of an earlier event: held before the first ste
 
 @dataclass(frozen=True)
 class Chain:
-    """The quotients that each step may go down, and when each copy of an expert was last needed; made by `level_chain`.
+    """The quotients that each step may go down, and when each copy of an expert was last needed;
+    made by `level_chain`.
 
-    An event is one GPU of a step: expert ``expert[e]`` needs its ``copy[e]``-th extra GPU to bring the latency of step ``step[e]`` below
-    ``loads / copy``. The events of step t are ``first[t]:first[t + 1]``, largest quotient first, and ``rank`` counts them from 0.
+    An event is one GPU of a step: expert ``expert[e]`` needs its ``copy[e]``-th extra GPU to bring
+    the latency of step ``step[e]`` below
+    ``loads / copy``. The events of step t are ``first[t]:first[t + 1]``, largest quotient first,
+    and ``rank`` counts them from 0.
     """
 
     problem: Problem
@@ -238,8 +276,19 @@ def level_chain(problem):
     by_copy = np.lexsort((step, copy, expert))
     again = (np.diff(expert[by_copy], prepend=-1) == 0) & (np.diff(copy[by_copy], prepend=-1) == 0)
     previous = np.empty(step.size, np.intp)
-    previous[by_copy] = np.where(again, np.roll(by_copy, 1), np.where(copy[by_copy] <= start[expert[by_copy]], START, NEVER))
-    return Chain(problem, first, step, np.arange(step.size) - first[step], expert, copy, np.insert(quotient, first[1:], lowest), previous)
+    previous[by_copy] = np.where(
+        again, np.roll(by_copy, 1), np.where(copy[by_copy] <= start[expert[by_copy]], START, NEVER)
+    )
+    return Chain(
+        problem,
+        first,
+        step,
+        np.arange(step.size) - first[step],
+        expert,
+        copy,
+        np.insert(quotient, first[1:], lowest),
+        previous,
+    )
 
 
 def depths(chain, x):
@@ -272,7 +321,8 @@ def secant_rows(problem):
     Returns
     -------
     cost, rows, lower, upper
-        Variables: x (T m), whole numbers in the integer program; additions y (T m); latency above the lowest (T). The cost leaves out the constant
+        Variables: x (T m), whole numbers in the integer program; additions y (T m); latency above
+        the lowest (T). The cost leaves out the constant
         ``best_level(loads, extra).sum()``.
     """
     from scipy.sparse import csr_array
@@ -280,14 +330,29 @@ def secant_rows(problem):
     chain, start = level_chain(problem), whole_start(problem)
     T, m, E = problem.steps, problem.experts, chain.step.size
     lowest = chain.latency(chain.lengths)
-    x, y, latency_ = np.arange(T * m).reshape(T, m), np.arange(T * m, 2 * T * m), 2 * T * m + np.arange(T)
+    x, y, latency_ = (
+        np.arange(T * m).reshape(T, m),
+        np.arange(T * m, 2 * T * m),
+        2 * T * m + np.arange(T),
+    )
     quotient = problem.loads[chain.step, chain.expert] / chain.copy
     slope = quotient / (chain.copy + 1)
     move, budget = E + np.arange(T * m), E + T * m + np.arange(T)
     row = np.concatenate([np.arange(E), np.arange(E), move, move, move[m:], np.repeat(budget, m)])
-    column = np.concatenate([latency_[chain.step], x[chain.step, chain.expert], y, x.ravel(), x[:-1].ravel(), x.ravel()])
-    value = np.concatenate([np.ones(E), slope, np.ones(T * m), -np.ones(T * m), np.ones((T - 1) * m), -np.ones(T * m)])
-    lower = np.concatenate([quotient + slope * (chain.copy - 1) - lowest[chain.step], -start, np.zeros((T - 1) * m), np.full(T, -float(problem.extra))])
+    column = np.concatenate(
+        [latency_[chain.step], x[chain.step, chain.expert], y, x.ravel(), x[:-1].ravel(), x.ravel()]
+    )
+    value = np.concatenate(
+        [np.ones(E), slope, np.ones(T * m), -np.ones(T * m), np.ones((T - 1) * m), -np.ones(T * m)]
+    )
+    lower = np.concatenate(
+        [
+            quotient + slope * (chain.copy - 1) - lowest[chain.step],
+            -start,
+            np.zeros((T - 1) * m),
+            np.full(T, -float(problem.extra)),
+        ]
+    )
     cost = np.concatenate([np.zeros(T * m), np.full(T * m, problem.move_price), np.ones(T)])
     upper = np.concatenate([np.full(2 * T * m, float(problem.extra)), chain.latency(0) - lowest])
     return cost, csr_array((value, (row, column)), shape=(lower.size, cost.size)), lower, upper
@@ -309,13 +374,24 @@ def secant_program(problem, time_limit=60.0):
         ``bounds[-1]`` is the bound of HiGHS; the other entries are sums of lowest latencies.
     """
     lowest = np.atleast_1d(best_level(problem.loads, problem.extra))
-    z, bound, done = solve_program(*secant_rows(problem), integers=problem.loads.size, time_limit=time_limit)
+    z, bound, done = solve_program(
+        *secant_rows(problem), integers=problem.loads.size, time_limit=time_limit
+    )
     x, placements = whole_start(problem), []
-    wanted = np.zeros(problem.loads.shape, np.intp) if z is None else np.round(z[:problem.loads.size]).astype(np.intp).reshape(problem.loads.shape)
+    wanted = (
+        np.zeros(problem.loads.shape, np.intp)
+        if z is None
+        else np.round(z[: problem.loads.size]).astype(np.intp).reshape(problem.loads.shape)
+    )
     for a in wanted:
         x = lazy_cover(x, a)
         placements.append(x)
-    return Schedule(problem, np.array(placements), closing(np.cumsum(lowest), bound + lowest.sum()), "optimal" if done else "time_limit")
+    return Schedule(
+        problem,
+        np.array(placements),
+        closing(np.cumsum(lowest), bound + lowest.sum()),
+        "optimal" if done else "time_limit",
+    )
 
 
 def closing(bounds, bound):
@@ -333,7 +409,8 @@ def chain_rows(chain):
     Returns
     -------
     cost, rows, lower, upper
-        Variables: u of every event, X of every event, h of every event whose copy may have been held before. The cost leaves out the constant
+        Variables: u of every event, X of every event, h of every event whose copy may have been
+        held before. The cost leaves out the constant
         ``chain.latency(0).sum()``.
     """
     from scipy.sparse import csr_array
@@ -346,14 +423,30 @@ def chain_rows(chain):
     pairs = [(u[down - 1], u[down]), (X, u), (X[event], h), (X[previous[event[again]]], h[again])]
     larger, smaller = (np.concatenate(side) for side in zip(*pairs))
     since = np.where(previous[event] >= 0, step[previous[event]] + 1, 0)
-    gap = step[event] - since                                                   # steps strictly between two needs
+    # steps strictly between two needs
+    gap = step[event] - since
     covered = np.arange(gap.sum()) + np.repeat(since - np.cumsum(gap) + gap, gap)
-    row = np.concatenate([np.tile(np.arange(larger.size), 2), larger.size + step, larger.size + covered])
+    row = np.concatenate(
+        [np.tile(np.arange(larger.size), 2), larger.size + step, larger.size + covered]
+    )
     column = np.concatenate([larger, smaller, X, np.repeat(h, gap)])
     value = np.where(np.arange(row.size) < larger.size, 1.0, -1.0)
-    lower = np.concatenate([np.zeros(larger.size), np.full(chain.problem.steps, -float(chain.problem.extra))])
-    cost = np.concatenate([-chain.gain, np.full(E, chain.problem.move_price), np.full(h.size, -chain.problem.move_price)])
-    return cost, csr_array((value, (row, column)), shape=(lower.size, cost.size)), lower, np.ones(cost.size)
+    lower = np.concatenate(
+        [np.zeros(larger.size), np.full(chain.problem.steps, -float(chain.problem.extra))]
+    )
+    cost = np.concatenate(
+        [
+            -chain.gain,
+            np.full(E, chain.problem.move_price),
+            np.full(h.size, -chain.problem.move_price),
+        ]
+    )
+    return (
+        cost,
+        csr_array((value, (row, column)), shape=(lower.size, cost.size)),
+        lower,
+        np.ones(cost.size),
+    )
 
 # %% ../../nbs/experts/06_hindsight.ipynb #e898379b
 BATCH = 3_000_000  # numbers in the largest array of one batch
@@ -374,7 +467,8 @@ def price(chain, depth):
 
     Notes
     -----
-    Copies that are next needed at the same step are interchangeable, so the sweep keeps only how many wait for each step. Time O(E + T^2) for one vector of depths, memory O(E + T).
+    Copies that are next needed at the same step are interchangeable, so the sweep keeps only how
+    many wait for each step. Time O(E + T^2) for one vector of depths, memory O(E + T).
     """
     depth = np.asarray(depth)
     if depth.ndim == 1:
@@ -382,28 +476,35 @@ def price(chain, depth):
     (B, T), E, k, w = depth.shape, chain.step.size, chain.problem.extra, chain.problem.move_price
     most = max(1, BATCH // max(E, 10 * T))
     if B > most:
-        return np.concatenate([price(chain, depth[i:i + most]) for i in range(0, B, most)])
+        return np.concatenate([price(chain, depth[i : i + most]) for i in range(0, B, most)])
     step, previous = np.append(chain.step[chain.by_copy], T), chain.previous[chain.by_copy]
-    begin = np.flatnonzero(previous < 0)                                        # where the events of one copy begin, in the order by copy
+    # where the events of one copy begin, in the order by copy
+    begin = np.flatnonzero(previous < 0)
     finish = np.append(begin, E)[1:]
     required = chain.rank[chain.by_copy] < depth[:, step[:-1]]
-    next_ = np.full((B, E + 1), E, np.int32)                                    # the first requirement from here on, of any copy
-    next_[:, :-1] = np.minimum.accumulate(np.where(required, np.arange(E, dtype=np.int32), np.int32(E))[:, ::-1], axis=1)[:, ::-1]
+    # the first requirement from here on, of any copy
+    next_ = np.full((B, E + 1), E, np.int32)
+    next_[:, :-1] = np.minimum.accumulate(
+        np.where(required, np.arange(E, dtype=np.int32), np.int32(E))[:, ::-1], axis=1
+    )[:, ::-1]
     owner = np.repeat(finish, finish - begin)
-    until = np.full((B, E), T)                                                  # how long the copy of an event must be held; T is never
+    # how long the copy of an event must be held; T is never
+    until = np.full((B, E), T)
     until[:, chain.by_copy] = np.where(required & (next_[:, 1:] < owner), step[next_[:, 1:]], T)
     there = previous[begin] == START
     opening = np.where(next_[:, begin[there]] < finish[there], step[next_[:, begin[there]]], T)
     row = (T + 1) * np.arange(B)[:, None]
-    held, kept = np.zeros((B, T + 1), np.intp), np.zeros(B, np.intp)            # held[b, s]: copies held for step s
+    # held[b, s]: copies held for step s
+    held, kept = np.zeros((B, T + 1), np.intp), np.zeros(B, np.intp)
     for t in range(T):
-        ends = until[:, chain.first[t - 1]:chain.first[t]] if t else opening
+        ends = until[:, chain.first[t - 1] : chain.first[t]] if t else opening
         np.add.at(held.reshape(-1), (row + ends).ravel(), 1)
         kept += held[:, t]
-        later = held[:, t + 1:T]
+        later = held[:, t + 1 : T]
         excess = later.sum(axis=1) + depth[:, t] - k
         over = np.flatnonzero(excess > 0)
-        if over.size:                                                           # drop those that are needed last
+        # drop those that are needed last
+        if over.size:
             few = later[over]
             beyond = np.cumsum(few[:, ::-1], axis=1)[:, ::-1] - few
             later[over] = few - np.clip(excess[over, None] - beyond, 0, few)
@@ -428,24 +529,29 @@ def path(chain, depth):
     x, placements = whole_start(problem), []
     events = chain.by_copy[chain.rank[chain.by_copy] < depth[chain.step[chain.by_copy]]]
     copy = chain.expert[events] * (k + 1) + chain.copy[events]
-    again = np.append(copy[1:] == copy[:-1], False)[:events.size]
-    until = np.full(chain.step.size, problem.steps)                             # the next step that requires the same copy
+    again = np.append(copy[1:] == copy[:-1], False)[: events.size]
+    # the next step that requires the same copy
+    until = np.full(chain.step.size, problem.steps)
     until[events[again]] = chain.step[events[1:][again[:-1]]]
-    opening = events[np.insert(~again[:-1], 0, True)[:events.size] & (chain.copy[events] <= x[chain.expert[events]])]
+    opening = events[
+        np.insert(~again[:-1], 0, True)[: events.size]
+        & (chain.copy[events] <= x[chain.expert[events]])
+    ]
     expert, end = chain.expert[opening], chain.step[opening]
     for t in range(problem.steps):
         now = slice(chain.first[t], chain.first[t] + depth[t])
         waiting = np.flatnonzero((end > t) & (end < problem.steps))
-        kept = waiting[np.argsort(end[waiting], kind="stable")[:k - depth[t]]]
+        kept = waiting[np.argsort(end[waiting], kind="stable")[: k - depth[t]]]
         expert, end = np.append(expert[kept], chain.expert[now]), np.append(end[kept], until[now])
         x = lazy_cover(x, np.bincount(expert, minlength=problem.experts))
         placements.append(x)
     return np.array(placements).reshape(problem.loads.shape)
 
 # %% ../../nbs/experts/06_hindsight.ipynb #5d5b1f26
-GRID = 50          # thresholds 1/GRID, 2/GRID, ...
-FRACTIONAL = 60    # at most so many thresholds from the program's own fractional values
-SHIFTS = {1: (1, 2, 3, 4, 6, 8, 12, 16, 24), 2: (1, 2, 4), 3: (1, 2, 4), 5: (1, 2, 4), 8: (1, 2, 4)}  # of blocks of so many steps
+GRID = 50  # thresholds 1/GRID, 2/GRID, ...
+FRACTIONAL = 60  # at most so many thresholds from the program's own fractional values
+# of blocks of so many steps
+SHIFTS = {1: (1, 2, 3, 4, 6, 8, 12, 16, 24), 2: (1, 2, 4), 3: (1, 2, 4), 5: (1, 2, 4), 8: (1, 2, 4)}
 
 
 def threshold_depths(chain, u, grid=GRID):
@@ -457,12 +563,14 @@ def threshold_depths(chain, u, grid=GRID):
     u : array_like (E,)
         The fraction to which each event is taken, nonincreasing within a step.
     grid : int
-        Thresholds at ``1/grid, 2/grid, ...`` below 1, beside those at the fractional values of ``u`` itself.
+        Thresholds at ``1/grid, 2/grid, ...`` below 1, beside those at the fractional values of
+        ``u`` itself.
 
     Returns
     -------
     ndarray of int (B, T)
-        For each threshold, the number of events of each step with ``u`` at least the threshold; no row twice.
+        For each threshold, the number of events of each step with ``u`` at least the threshold; no
+        row twice.
     """
     u = np.asarray(u)
     own = np.unique(u[(u > 1e-6) & (u < 1 - 1e-6)])
@@ -495,10 +603,21 @@ def improve(chain, depth, deadline, seed=0):
     """
     depth, top, rng = np.asarray(depth), chain.lengths, np.random.default_rng(seed)
     T, cost, time = depth.size, price(chain, depth), np.arange(depth.size)
-    blocks = np.array([(t, t + n, s) for n, shifts in SHIFTS.items() for t in range(T - n + 1) for d in shifts for s in (d, -d)]).reshape(-1, 3)
+    blocks = np.array(
+        [
+            (t, t + n, s)
+            for n, shifts in SHIFTS.items()
+            for t in range(T - n + 1)
+            for d in shifts
+            for s in (d, -d)
+        ]
+    ).reshape(-1, 3)
     size = max(1, BATCH // (10 * max(chain.step.size, T)))
     while True:
-        beside = [np.column_stack([time[a], time[a] + 1, depth[b] - depth[a]]) for a, b in [(slice(1, T), slice(0, T - 1)), (slice(0, T - 1), slice(1, T))]]
+        beside = [
+            np.column_stack([time[a], time[a] + 1, depth[b] - depth[a]])
+            for a, b in [(slice(1, T), slice(0, T - 1)), (slice(0, T - 1), slice(1, T))]
+        ]
         moves = rng.permutation(np.concatenate([blocks, *beside]))
 
         def moved(some):
@@ -509,14 +628,15 @@ def improve(chain, depth, deadline, seed=0):
         for i in range(0, len(moves), size):
             if monotonic() > deadline:
                 break
-            trials = moved(moves[i:i + size])
+            trials = moved(moves[i : i + size])
             changed = np.flatnonzero((trials != depth).any(axis=1))
             costs[i + changed] = price(chain, trials[changed])
         better = np.flatnonzero(costs < cost * (1 - 1e-12))
         if not better.size:
             return depth, bool(monotonic() <= deadline)
-        # The gains nearly add up where moves do not touch: apply the best 1, 2, 3, ... of them, and keep the best of that.
-        better = better[np.argsort(costs[better], kind="stable")][:4 * T]
+        # The gains nearly add up where moves do not touch: apply the best 1, 2, 3, ... of them, and
+        # keep the best of that.
+        better = better[np.argsort(costs[better], kind="stable")][: 4 * T]
         trials = [depth]
         for new in moved(moves[better]):
             trials.append(np.where(trials[-1] == depth, new, trials[-1]))
@@ -525,8 +645,8 @@ def improve(chain, depth, deadline, seed=0):
 
 # %% ../../nbs/experts/06_hindsight.ipynb #602d35cf
 CONFIGURATIONS = 600  # dynamic programming up to so many
-BRANCH = 1500         # events up to which branch and bound closes the gap, as a rule
-PROVED = 1e-6         # relative gap that counts as optimal
+BRANCH = 1500  # events up to which branch and bound closes the gap, as a rule
+PROVED = 1e-6  # relative gap that counts as optimal
 
 
 def optimum(problem, time_limit=60.0):
@@ -542,8 +662,10 @@ def optimum(problem, time_limit=60.0):
     Returns
     -------
     Schedule
-        ``status`` is ``"optimal"`` when the relative gap is at most 1e-6, ``"time_limit"`` when the time was used up, else ``"feasible"``.
-        ``bounds[-1]`` is a lower bound on the cost of every integer schedule. The other entries are the optima of the steps so far where
+        ``status`` is ``"optimal"`` when the relative gap is at most 1e-6, ``"time_limit"`` when the
+        time was used up, else ``"feasible"``.
+        ``bounds[-1]`` is a lower bound on the cost of every integer schedule. The other entries are
+        the optima of the steps so far where
         dynamic programming was used, and sums of lowest integer latencies where not.
 
     Raises
@@ -553,8 +675,10 @@ def optimum(problem, time_limit=60.0):
 
     Notes
     -----
-    Dynamic programming when there are few configurations. Otherwise the level-chain linear program, rounded at many thresholds and priced by
-    Belady's rule, then local search, and branch and bound when the chain has few events. The bound of the linear program is recomputed from its
+    Dynamic programming when there are few configurations. Otherwise the level-chain linear program,
+    rounded at many thresholds and priced by
+    Belady's rule, then local search, and branch and bound when the chain has few events. The bound
+    of the linear program is recomputed from its
     multipliers; that of branch and bound, where it is used, is the solver's.
     """
     deadline, start = monotonic() + time_limit, whole_start(problem)
@@ -572,17 +696,19 @@ def optimum(problem, time_limit=60.0):
     u, bound, done = solve_program(*program, time_limit=time_limit)
     bound = max(base + bound, lowest.sum())
     if u is not None:
-        candidates = np.concatenate([candidates, threshold_depths(chain, u[:chain.step.size])])
+        candidates = np.concatenate([candidates, threshold_depths(chain, u[: chain.step.size])])
     costs = price(chain, candidates)
     depth, cost = candidates[np.argmin(costs)], costs.min()
     if cost - bound > PROVED * cost:
         depth, finished = improve(chain, depth, deadline)
         done, cost = done and finished, price(chain, depth)
     if cost - bound > PROVED * cost and chain.step.size <= BRANCH:
-        z, better, done = solve_program(*program, integers=chain.step.size, time_limit=deadline - monotonic())
+        z, better, done = solve_program(
+            *program, integers=chain.step.size, time_limit=deadline - monotonic()
+        )
         bound = max(bound, base + better)
         if z is not None:
-            found = threshold_depths(chain, z[:chain.step.size], grid=2)
+            found = threshold_depths(chain, z[: chain.step.size], grid=2)
             depth = min([depth, *found], key=lambda d: price(chain, d))
     found = Schedule(problem, path(chain, depth), closing(np.cumsum(lowest), bound))
     status = "optimal" if found.gap <= PROVED else "feasible" if done else "time_limit"
@@ -594,13 +720,41 @@ def hindsight_of_a_spike(price=2.0, spike=1, shift=True):
     from serving_or.tools.plots import Picture, lines, table
 
     busy, other = [20, 4], [4, 20]
-    p = Problem(np.array([busy] * 4 + [other] * spike + [busy] * 2 + [other if shift else busy] * 4), 4, price)
+    p = Problem(
+        np.array([busy] * 4 + [other] * spike + [busy] * 2 + [other if shift else busy] * 4),
+        4,
+        price,
+    )
     schedules = {}
-    for name, rule in [("never", lambda r, x: x), ("chase", lazy_chase), ("myopic", lambda r, x: myopic(r, x, price))]:
+    for name, rule in [
+        ("never", lambda r, x: x),
+        ("chase", lazy_chase),
+        ("myopic", lambda r, x: myopic(r, x, price)),
+    ]:
         x = p.start
         schedules[name] = Schedule(p, np.array([x := rule(r, x) for r in p.loads]))
     schedules["hindsight"] = dynamic_program(p)
-    picture = lines({name: s.x[:, 0] for name, s in schedules.items()}, step=True, ylim=(-0.2, 4.2), xlabel="step", ylabel="extra GPUs of expert 1",
-                    title=f"Optimum {schedules['hindsight'].cost:.3f}, {int(schedules['hindsight'].moved.sum())} GPUs added")
-    rows = [[name, float(s.latency.sum()), int(s.moved.sum()), s.cost, s.cost / schedules["hindsight"].cost] for name, s in schedules.items()]
-    return Picture(picture + table(["schedule", "latency", "added", "cost", "cost / optimum"], rows))
+    picture = lines(
+        {name: s.x[:, 0] for name, s in schedules.items()},
+        step=True,
+        ylim=(-0.2, 4.2),
+        xlabel="step",
+        ylabel="extra GPUs of expert 1",
+        title=(
+            f"Optimum {schedules['hindsight'].cost:.3f}, {int(schedules['hindsight'].moved.sum())}"
+            " GPUs added"
+        ),
+    )
+    rows = [
+        [
+            name,
+            float(s.latency.sum()),
+            int(s.moved.sum()),
+            s.cost,
+            s.cost / schedules["hindsight"].cost,
+        ]
+        for name, s in schedules.items()
+    ]
+    return Picture(
+        picture + table(["schedule", "latency", "added", "cost", "cost / optimum"], rows)
+    )

@@ -88,7 +88,8 @@ def dual_limit(extra, bursts=1, additive=0.0):
     Returns
     -------
     float
-        A ratio that the claim must at least have: ``(sqrt(H) - 1) / 2`` with the harmonic number H of k^2, for one burst and no constant.
+        A ratio that the claim must at least have: ``(sqrt(H) - 1) / 2`` with the harmonic number H
+        of k^2, for one burst and no constant.
     """
     harmonic = float((1.0 / np.arange(1, extra**2 + 1)).sum())
     optimum = bursts * (harmonic - 1.0) - additive * extra
@@ -108,7 +109,8 @@ def burst_game(extra, against=None):
     Returns
     -------
     ratio : float
-        With the guarantee, the largest over the durations of optimum / dual; with probabilities, expected optimum / expected dual.
+        With the guarantee, the largest over the durations of optimum / dual; with probabilities,
+        expected optimum / expected dual.
     b : ndarray (k^2 + 1, 2)
         Prices of GPUs on the idle and on the busy expert, before each step and after the last.
     lam : ndarray (k^2,)
@@ -116,16 +118,29 @@ def burst_game(extra, against=None):
 
     Notes
     -----
-    A second-order cone program with 5 k^2 variables, solved by Clarabel through cvxpy; check the answer with `burst_dual`.
+    A second-order cone program with 5 k^2 variables, solved by Clarabel through cvxpy; check the
+    answer with `burst_dual`.
     """
     import cvxpy as cp
 
     N, optima = extra**2, burst_optimum(extra**2, extra)
-    b, lam, fall, gained = cp.Variable((N + 1, 2)), cp.Variable(N), cp.Variable(N), cp.Variable(N + 1)
+    b, lam, fall, gained = (
+        cp.Variable((N + 1, 2)),
+        cp.Variable(N),
+        cp.Variable(N),
+        cp.Variable(N + 1),
+    )
     z = lam[:, None] + b[:-1] - b[1:]
-    rules = [b >= 0, b <= 1, z >= 0, fall >= 0, fall <= z[:, 1], fall <= 1,
-             gained[0] == -extra * b[0, 0],
-             gained[1:] - gained[:-1] <= 2 * cp.sqrt(fall) - fall - extra * lam]
+    rules = [
+        b >= 0,
+        b <= 1,
+        z >= 0,
+        fall >= 0,
+        fall <= z[:, 1],
+        fall <= 1,
+        gained[0] == -extra * b[0, 0],
+        gained[1:] - gained[:-1] <= 2 * cp.sqrt(fall) - fall - extra * lam,
+    ]
     proved = gained[1:] + extra * cp.min(b[1:], axis=1)
     if against is None:
         alpha = cp.Variable()
@@ -156,21 +171,41 @@ def burst_dual(b, lam, extra):
     """
     b = np.clip(b, 0.0, 1.0)
     lam = np.maximum(lam, (b[1:] - b[:-1]).max(axis=1))
-    z = np.clip(lam + b[:-1, 1] - b[1:, 1], 0.0, 1.0)                           # a fall beyond r = 1 gains nothing more
-    return np.cumsum(2.0 * np.sqrt(z) - z - extra * lam) - extra * b[0, 0] + extra * b[1:].min(axis=1)
+    # a fall beyond r = 1 gains nothing more
+    z = np.clip(lam + b[:-1, 1] - b[1:, 1], 0.0, 1.0)
+    return (
+        np.cumsum(2.0 * np.sqrt(z) - z - extra * lam) - extra * b[0, 0] + extra * b[1:].min(axis=1)
+    )
 
 # %% ../../nbs/experts/07_lower_bound.ipynb #09ea86a5
 def hedge_a_burst(k=8, guess=16):
-    """Optimum over what is proved, for every duration of a burst: a guess, the harmonic play, and that of the square-root game."""
+    """Optimum over what is proved, for every duration of a burst: a guess, the harmonic play, and
+    that of the square-root game.
+    """
     from serving_or.tools.plots import Picture, lines, table
 
     n = np.arange(1, k**2 + 1)
-    falls = {"guess": (n <= guess) / min(guess, k**2), "harmonic": 1 / n / (1 / n).sum(), "square root": square_root_game(k**2)[0]}
+    falls = {
+        "guess": (n <= guess) / min(guess, k**2),
+        "harmonic": 1 / n / (1 / n).sum(),
+        "square root": square_root_game(k**2)[0],
+    }
     ratios = {}
     for name, z in falls.items():
         busy = 1.0 - np.append(0.0, np.cumsum(z))
-        ratios[name] = burst_optimum(k**2, k) / burst_dual(np.column_stack([0 * busy, busy]), np.zeros(k**2), k)
-    picture = lines({name: np.minimum(ratio, 4.0) for name, ratio in ratios.items()}, x=n, ylim=(0.0, 4.0), xlabel="duration n", ylabel="optimum / proved (cut at 4)",
-                    title=f"k = {k}: worst over {k**2} durations")
-    rows = [[name, float(ratio.max()), int(n[np.argmax(ratio)]), float(ratio.min())] for name, ratio in ratios.items()]
+        ratios[name] = burst_optimum(k**2, k) / burst_dual(
+            np.column_stack([0 * busy, busy]), np.zeros(k**2), k
+        )
+    picture = lines(
+        {name: np.minimum(ratio, 4.0) for name, ratio in ratios.items()},
+        x=n,
+        ylim=(0.0, 4.0),
+        xlabel="duration n",
+        ylabel="optimum / proved (cut at 4)",
+        title=f"k = {k}: worst over {k**2} durations",
+    )
+    rows = [
+        [name, float(ratio.max()), int(n[np.argmax(ratio)]), float(ratio.min())]
+        for name, ratio in ratios.items()
+    ]
     return Picture(picture + table(["play", "worst ratio", "at duration", "best ratio"], rows))

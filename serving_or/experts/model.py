@@ -363,9 +363,8 @@ def water_level(loads, extra):
         ``min_x max_i loads_i / (1 + x_i)`` over ``x >= 0`` with sum k; O(m log m) for each layer.
     """
     r = np.sort(np.asarray(loads, float), axis=-1)[..., ::-1]
-    top = np.ldexp(
-        1.0, np.frexp(r[..., :1])[1] - 1
-    )  # a power of two: no sum overflows, no digit is lost
+    # a power of two: no sum overflows, no digit is lost
+    top = np.ldexp(1.0, np.frexp(r[..., :1])[1] - 1)
     level = np.cumsum(r / top, axis=-1) / (extra + np.arange(1, r.shape[-1] + 1))
     lower = np.concatenate([r[..., 1:] / top, np.zeros_like(top)], axis=-1)
     first = np.argmax(lower <= level, axis=-1)[..., None]

@@ -16,8 +16,10 @@ from .relaxation import MARGIN, step_bound
 class Policy:
     """What every policy has: a start, and a step that checks the loads before anything changes.
 
-    A policy of your own derives from this and defines ``place(loads)``, the extra GPUs for these loads; ``self.x`` is the placement before, ``self.k``
-    the extra GPUs, ``self.move_price`` the price of a move and ``self.taken`` the steps taken. It never learns how many steps will come.
+    A policy of your own derives from this and defines ``place(loads)``, the extra GPUs for these
+    loads; ``self.x`` is the placement before, ``self.k``
+    the extra GPUs, ``self.move_price`` the price of a move and ``self.taken`` the steps taken. It
+    never learns how many steps will come.
     """
 
     whole = False  # needs whole GPUs
@@ -37,14 +39,30 @@ class Policy:
         Raises
         ------
         ValueError
-            When ``x0`` is not such a placement, or holds part of a GPU and the policy places whole ones.
+            When ``x0`` is not such a placement, or holds part of a GPU and the policy places whole
+            ones.
         """
         x = np.asarray(x0)
-        if x.ndim == 0 or not np.all(x >= 0) or not np.all(np.abs(x.sum(axis=-1) - k) <= 1e-9 * max(1, k)):
-            raise ValueError(f"{type(self).__name__}: x0 is {x0}; it must be at least 0 and each row must sum to k = {k}")
+        if (
+            x.ndim == 0
+            or not np.all(x >= 0)
+            or not np.all(np.abs(x.sum(axis=-1) - k) <= 1e-9 * max(1, k))
+        ):
+            raise ValueError(
+                f"{type(self).__name__}: x0 is {x0}; it must be at least 0 and each row must sum to"
+                f" k = {k}"
+            )
         if self.whole and (x.ndim > 1 or np.any(x != np.rint(x))):
-            raise ValueError(f"{type(self).__name__} places whole GPUs of one layer; x0 is {x0}; give it whole numbers (m,)")
-        self.x, self.k, self.move_price, self.taken = x.astype(np.int64 if self.whole else x.dtype), k, float(move_price), 0
+            raise ValueError(
+                f"{type(self).__name__} places whole GPUs of one layer; x0 is {x0}; give it whole"
+                " numbers (m,)"
+            )
+        self.x, self.k, self.move_price, self.taken = (
+            x.astype(np.int64 if self.whole else x.dtype),
+            k,
+            float(move_price),
+            0,
+        )
 
     def step(self, loads) -> np.ndarray:
         """The placement for the loads of this step.
@@ -62,17 +80,26 @@ class Policy:
         Raises
         ------
         ValueError
-            When a load cannot be one; the message names step and expert. The policy stays as it was, and the next step may go on.
+            When a load cannot be one; the message names step and expert. The policy stays as it
+            was, and the next step may go on.
         """
         r = np.asarray(loads, float)
         if r.shape != self.x.shape:
-            raise ValueError(f"step {self.taken}: the loads have shape {r.shape}; this policy started with shape {self.x.shape}")
+            raise ValueError(
+                f"step {self.taken}: the loads have shape {r.shape}; this policy started with shape"
+                f" {self.x.shape}"
+            )
         bad = ~(np.isfinite(r) & (r >= 0))
         if bad.any():
             *layer, expert = (int(i) for i in np.argwhere(bad)[0])
-            where = f"expert {expert}" + (f" of layer {layer[0] if len(layer) == 1 else tuple(layer)}" if layer else "")
-            raise ValueError(f"step {self.taken}: the load of {where} is {r[bad][0]}; loads must be finite and at least 0. "
-                             f"The policy is as it was before this step; call step again with loads that are.")
+            where = f"expert {expert}" + (
+                f" of layer {layer[0] if len(layer) == 1 else tuple(layer)}" if layer else ""
+            )
+            raise ValueError(
+                f"step {self.taken}: the load of {where} is {r[bad][0]}; loads must be finite and"
+                " at least 0. The policy is as it was before this step; call step again with loads"
+                " that are."
+            )
         self.x = self.place(r)
         self.taken += 1
         return self.x
@@ -106,16 +133,24 @@ class Myopic(Policy):
         return myopic(loads, self.x, self.move_price)
 
 # %% ../../nbs/experts/04_online.ipynb #d7104c7a
-PASSES = 8        # of the fixed point; most rows settle in 3 to 5, the rest are bracketed
-SETTLED = 6e-14   # last move of Newton's method, in log(s), of a row that is done
-CLOSE = 1e-13     # of the sum of p, in a row that is bracketed
-SMALL = 1e-300    # tau and quotients stay above it, so that their logarithms are finite
+PASSES = 8  # of the fixed point; most rows settle in 3 to 5, the rest are bracketed
+SETTLED = 6e-14  # last move of Newton's method, in log(s), of a row that is done
+CLOSE = 1e-13  # of the sum of p, in a row that is bracketed
+SMALL = 1e-300  # tau and quotients stay above it, so that their logarithms are finite
 
 
 def _pass(pinned, free, r, q, e, total, rho, level, log_tau):
-    "The level and log tau that solve the two equations for given sets, their five sums, and whether Newton's method has settled."
+    """The level and log tau that solve the two equations for given sets, their five sums, and
+    whether Newton's method has settled.
+    """
     pinned, free = pinned.astype(float), free.astype(float)
-    R, E, Q, P, F = np.vecdot(r, pinned), np.vecdot(e, pinned), np.vecdot(q, free), pinned.sum(axis=1), free.sum(axis=1)
+    R, E, Q, P, F = (
+        np.vecdot(r, pinned),
+        np.vecdot(e, pinned),
+        np.vecdot(q, free),
+        pinned.sum(axis=1),
+        free.sum(axis=1),
+    )
     M = total - r.shape[1] + P + F
     some = F > 0
     log_Q = np.log(np.where(some, Q, 1.0))
@@ -124,37 +159,58 @@ def _pass(pinned, free, r, q, e, total, rho, level, log_tau):
         s = np.exp(y)
         L = (s + R) / M
         move = (rho * (E - R * (y - log_Q)) - L * L) / (rho * R + 2 * L * s / M)
-        y = np.minimum(y + move, log_Q)                                         # tau and the level are at most 1
+        # tau and the level are at most 1
+        y = np.minimum(y + move, log_Q)
     L = np.minimum((np.where(some, np.exp(y), 0.0) + R) / M, 1.0)
     with np.errstate(over="ignore"):
         log_tau = np.where(some, y - log_Q, E / R - L / rho * (L / R)) - np.log(L)
-    return L, np.clip(log_tau, np.log(SMALL), 0.0), np.stack([R, E, Q, P, F]), ~some | (np.abs(move) < SETTLED)
+    return (
+        L,
+        np.clip(log_tau, np.log(SMALL), 0.0),
+        np.stack([R, E, Q, P, F]),
+        ~some | (np.abs(move) < SETTLED),
+    )
 
 # %% ../../nbs/experts/04_online.ipynb #9c648736
 def _fill(least, q, total):
-    "The tau with sum_i max(least_i, tau q_i) = total, from above: Newton's method on a convex function."
+    """The tau with sum_i max(least_i, tau q_i) = total, from above: Newton's method on a convex
+    function.
+    """
     tau = np.ones(len(q))
     while True:
         free = q * tau[:, None] > least
         share = np.where(free, q, 0.0).sum(axis=1)
-        new = np.divide(total - np.where(free, 0.0, least).sum(axis=1), share, out=tau.copy(), where=share > 0)
+        new = np.divide(
+            total - np.where(free, 0.0, least).sum(axis=1), share, out=tau.copy(), where=share > 0
+        )
         if not np.any(new < tau):
             return tau
         tau = np.clip(new, SMALL, tau)
 
 
 def _bracket(r, q, total, rho, level):
-    "Level and tau of rows whose sets do not settle: a bracket on the level, narrowed at the loads and at the roots of the pieces."
+    """Level and tau of rows whose sets do not settle: a bracket on the level, narrowed at the loads
+    and at the roots of the pieces.
+    """
     ratio, low, high = r / q, water_level(r, total[:, None] - r.shape[1]), np.ones(len(r))
     e = r * np.log(np.maximum(ratio, SMALL))
 
     def charge(L, tau):
-        "Sum of p over the experts that are pinned for sure, and with those that stand exactly at the level."
+        """Sum of p over the experts that are pinned for sure, and with those that stand exactly at
+        the level.
+        """
         with np.errstate(over="ignore"):
-            p = (rho / L)[:, None] * (r / L[:, None]) * np.log(np.maximum(ratio / (tau * L)[:, None], 1.0))
-        return np.where(r > L[:, None], p, 0.0).sum(axis=1), np.where(r >= L[:, None], p, 0.0).sum(axis=1)
+            p = (
+                (rho / L)[:, None]
+                * (r / L[:, None])
+                * np.log(np.maximum(ratio / (tau * L)[:, None], 1.0))
+            )
+        return np.where(r > L[:, None], p, 0.0).sum(axis=1), np.where(r >= L[:, None], p, 0.0).sum(
+            axis=1
+        )
 
-    chase = np.minimum((np.maximum(r / low[:, None], 1.0) / q).min(axis=1), 1.0)  # the largest tau at the water level
+    # the largest tau at the water level
+    chase = np.minimum((np.maximum(r / low[:, None], 1.0) / q).min(axis=1), 1.0)
     all_in = charge(low, chase)[0] <= 1
     high = np.where(all_in, low, high)
     guess = np.clip(level, low, high)
@@ -163,31 +219,58 @@ def _bracket(r, q, total, rho, level):
         away = np.where(between, np.abs(np.log(np.maximum(r, SMALL) / guess[:, None])), np.inf)
         nearest = np.take_along_axis(r, away.argmin(axis=1)[:, None], 1)[:, 0]
         inside = (guess > low) & (guess < high)
-        level = np.where(between.any(axis=1) & (number % 2 == 0), nearest, np.where(inside, guess, np.sqrt(low) * np.sqrt(high)))
+        level = np.where(
+            between.any(axis=1) & (number % 2 == 0),
+            nearest,
+            np.where(inside, guess, np.sqrt(low) * np.sqrt(high)),
+        )
         level = np.clip(level, low, high)
         tau = np.where(all_in, chase, _fill(np.maximum(r / level[:, None], 1.0), q, total))
         sure, most = charge(level, tau)
         done = all_in | ((sure <= 1 + CLOSE) & (most >= 1 - CLOSE)) | (high <= low * (1 + 4e-16))
-        low, high = np.where(done | (sure > 1), level, low), np.where(done | (most < 1), level, high)
+        low, high = (
+            np.where(done | (sure > 1), level, low),
+            np.where(done | (most < 1), level, high),
+        )
         if done.all():
             break
         pinned = (r > level[:, None]) & (ratio > (tau * level)[:, None])
         free = (q * tau[:, None] > 1) & ~pinned
-        guess = np.where(done, level, _pass(pinned, free, r, q, e, total, rho, level, np.log(tau))[0])
+        guess = np.where(
+            done, level, _pass(pinned, free, r, q, e, total, rho, level, np.log(tau))[0]
+        )
     return level, tau
 
 # %% ../../nbs/experts/04_online.ipynb #0ac3be55
 def _place(r, q, total, rho):
-    "Extra GPUs (rows, m) after the step; loads are scaled so that the slowest expert of each row is at latency 1 before it."
+    """Extra GPUs (rows, m) after the step; loads are scaled so that the slowest expert of each row
+    is at latency 1 before it.
+    """
     rows, m = r.shape
     ratio = r / q
     e = r * np.log(np.maximum(ratio, SMALL))
-    slowest = ratio.argmax(axis=1)                                              # is pinned in every solution
+    # is pinned in every solution
+    slowest = ratio.argmax(axis=1)
     pinned = np.arange(m) == slowest[:, None]
     free = (q > 1) & ~pinned
-    level, log_tau, sums, todo = np.ones(rows), np.zeros(rows), np.full((5, rows), np.nan), np.arange(rows)
+    level, log_tau, sums, todo = (
+        np.ones(rows),
+        np.zeros(rows),
+        np.full((5, rows), np.nan),
+        np.arange(rows),
+    )
     for _ in range(PASSES):
-        L, s, now, settled = _pass(pinned, free, r[todo], q[todo], e[todo], total[todo], rho[todo], level[todo], log_tau[todo])
+        L, s, now, settled = _pass(
+            pinned,
+            free,
+            r[todo],
+            q[todo],
+            e[todo],
+            total[todo],
+            rho[todo],
+            level[todo],
+            log_tau[todo],
+        )
         open_ = ~((now == sums[:, todo]).all(axis=0) & settled)
         level[todo], log_tau[todo], sums[:, todo] = L, s, now
         todo, L, s = todo[open_], L[open_], s[open_]
@@ -221,12 +304,15 @@ def regularized_step(loads, x, eta: float = 1.0, move_price: float = 2.0) -> np.
     Returns
     -------
     ndarray (..., m)
-        The minimiser of ``max_i r_i / n_i + (w / eta) sum_i n_i log(n_i / q_i)`` over ``n = 1 + x >= 1`` with the same sum as
-        ``q = 1 + x_before``, minus 1. Rows without load, and rows without extra GPUs, stay as they are.
+        The minimiser of ``max_i r_i / n_i + (w / eta) sum_i n_i log(n_i / q_i)`` over ``n = 1 + x
+        >= 1`` with the same sum as
+        ``q = 1 + x_before``, minus 1. Rows without load, and rows without extra GPUs, stay as they
+        are.
 
     Notes
     -----
-    A few passes of O(m) over each row, whatever the sets. The sets of a pass are checked by the next one, so the answer does not depend on the path; rows that
+    A few passes of O(m) over each row, whatever the sets. The sets of a pass are checked by the
+    next one, so the answer does not depend on the path; rows that
     do not settle go to a bracket on the level.
     """
     r, x = np.asarray(loads, float), np.asarray(x, float)
@@ -241,12 +327,18 @@ def regularized_step(loads, x, eta: float = 1.0, move_price: float = 2.0) -> np.
     elif live.any():
         rows = slice(None) if live.all() else live
         scale = top[rows]
-        x[rows] = _place(r[rows] / scale[:, None], q[rows], total[rows], np.clip(move_price / eta / scale, 1e-290, 1e290))
+        x[rows] = _place(
+            r[rows] / scale[:, None],
+            q[rows],
+            total[rows],
+            np.clip(move_price / eta / scale, 1e-290, 1e290),
+        )
     return x.reshape(shape)
 
 # %% ../../nbs/experts/04_online.ipynb #96b96544
 class RegularizedGreedy(Policy):
-    """Minimise latency plus an entropy of the move: `regularized_step`. Fractional, for any number of layers at once.
+    """Minimise latency plus an entropy of the move: `regularized_step`. Fractional, for any number
+    of layers at once.
 
     Parameters
     ----------
@@ -281,7 +373,8 @@ class Certificate:
         The bound after the last step; 0 before the first. It never falls.
     """
 
-    SLOPES = (0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.5)                           # c of the pool, and A / (1 + k); found by trial on traces
+    # c of the pool, and A / (1 + k); found by trial on traces
+    SLOPES = (0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.5)
     OFFSETS = (1.0, 1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32)
 
     def __init__(self, x0, k: int, move_price: float = 2.0):
@@ -296,8 +389,12 @@ class Certificate:
         self._value, self.bound = -first * (1 + MARGIN), 0.0
 
     def _worth(self, *paths):
-        "Multipliers (members, m): what a GPU is worth on each expert, the less the more it has; 0 in row 0."
-        return np.concatenate([np.clip(self._slope * (self._top - np.log1p(x)), 0.0, self.move_price) for x in paths])
+        """Multipliers (members, m): what a GPU is worth on each expert, the less the more it has; 0
+        in row 0.
+        """
+        return np.concatenate(
+            [np.clip(self._slope * (self._top - np.log1p(x)), 0.0, self.move_price) for x in paths]
+        )
 
     def step(self, loads, x=None) -> float:
         """Take in one step.
@@ -307,7 +404,8 @@ class Certificate:
         loads : array_like (m,)
             Loads of the step.
         x : array_like (m,), optional
-            Where a policy puts its extra GPUs, fractional or not: a second source of multipliers beside the certificate's own greedy.
+            Where a policy puts its extra GPUs, fractional or not: a second source of multipliers
+            beside the certificate's own greedy.
 
         Returns
         -------
@@ -316,12 +414,19 @@ class Certificate:
         """
         r = np.asarray(loads, float)
         self._own = regularized_step(r, self._own, 1.0, self.move_price)
-        before, after, n = self._b, self._worth(self._own, self._own if x is None else np.asarray(x, float)), len(self._b)
+        before, after, n = (
+            self._b,
+            self._worth(self._own, self._own if x is None else np.asarray(x, float)),
+            len(self._b),
+        )
         G = step_bound(r, np.concatenate([before - after, before, -after]), self.k)
-        value = np.maximum(self._value + G[:n], self._value[0] + G[2 * n:])     # go on, or leave 0 for this member
-        value[0] = np.max(self._value + G[n:2 * n])                             # or go back to 0
+        # go on, or leave 0 for this member
+        value = np.maximum(self._value + G[:n], self._value[0] + G[2 * n :])
+        value[0] = np.max(self._value + G[n : 2 * n])  # or go back to 0
         self._b, self._value = after, value
-        self.bound = max(self.bound, float(np.max(value + self.k * after.min(axis=1) * (1 - MARGIN))))
+        self.bound = max(
+            self.bound, float(np.max(value + self.k * after.min(axis=1) * (1 - MARGIN)))
+        )
         return self.bound
 
 # %% ../../nbs/experts/04_online.ipynb #b1854330
@@ -334,7 +439,8 @@ def run(problem: Problem, policy, rounding=None) -> Schedule:
     policy : Policy
         Anything with ``start(x0, k, move_price)`` and ``step(loads) -> x``. It is started anew.
     rounding : optional
-        Turns the policy's fractional placements into whole GPUs: anything with ``start(x0, k, move_price)`` and ``step(loads, x) -> X``, where
+        Turns the policy's fractional placements into whole GPUs: anything with ``start(x0, k,
+        move_price)`` and ``step(loads, x) -> X``, where
         ``x`` is the policy's placement of this step and ``X`` is whole and has the same sum.
 
     Returns
@@ -356,15 +462,34 @@ def run(problem: Problem, policy, rounding=None) -> Schedule:
 
 # %% ../../nbs/experts/04_online.ipynb #7d723eaf
 def hedge(eta: float = 1.0, price: float = 2.0):
-    """Two experts, four extra GPUs: expert 1 is busy, there is one step's spike, then the load shifts; regularised greedy beside the chase."""
+    """Two experts, four extra GPUs: expert 1 is busy, there is one step's spike, then the load
+    shifts; regularised greedy beside the chase.
+    """
     from serving_or.tools.plots import Picture, lines
 
     loads = np.array([[20, 4]] * 6 + [[4, 20]] + [[20, 4]] * 5 + [[4, 20]] * 12, float)
     problem = Problem(loads, extra=4, move_price=price)
-    played = {"regularised greedy": run(problem, RegularizedGreedy(eta)), "chase": run(problem, Chase())}
+    played = {
+        "regularised greedy": run(problem, RegularizedGreedy(eta)),
+        "chase": run(problem, Chase()),
+    }
     frames = {name: (np.cumsum(s.costs), s.bounds) for name, s in played.items()}
-    first = lines({name: s.x[:, 0] for name, s in played.items()}, step=True, xlabel="step", ylabel="extra GPUs of expert 1", ylim=(0, 4.2),
-                  title=f"eta = {eta:g}, w = {price:g}", size=(640, 220))
-    second = lines({name: total / bound for name, (total, bound) in frames.items()}, step=True, xlabel="step", ylabel="certified ratio", ylim=(1.0, 2.5),
-                   title=", ".join(f"{name} costs {total[-1]:.1f}" for name, (total, _) in frames.items()), size=(640, 220))
+    first = lines(
+        {name: s.x[:, 0] for name, s in played.items()},
+        step=True,
+        xlabel="step",
+        ylabel="extra GPUs of expert 1",
+        ylim=(0, 4.2),
+        title=f"eta = {eta:g}, w = {price:g}",
+        size=(640, 220),
+    )
+    second = lines(
+        {name: total / bound for name, (total, bound) in frames.items()},
+        step=True,
+        xlabel="step",
+        ylabel="certified ratio",
+        ylim=(1.0, 2.5),
+        title=", ".join(f"{name} costs {total[-1]:.1f}" for name, (total, _) in frames.items()),
+        size=(640, 220),
+    )
     return Picture(first + second)

@@ -14,9 +14,13 @@ from .model import Problem, added, latency, water_level
 
 # %% ../../nbs/experts/03_relaxation.ipynb #ce0d7d94
 def _cover(p, need):
-    "A schedule that meets the needs (T, m) with the fewest additions; a step that needs more than k has its needs scaled down."
+    """A schedule that meets the needs (T, m) with the fewest additions; a step that needs more than
+    k has its needs scaled down.
+    """
     x, now = np.empty(p.loads.shape), p.start.astype(float)
-    for t, a in enumerate(need * np.minimum(1.0, p.extra / np.maximum(need.sum(axis=1, keepdims=True), 1e-300))):
+    for t, a in enumerate(
+        need * np.minimum(1.0, p.extra / np.maximum(need.sum(axis=1, keepdims=True), 1e-300))
+    ):
         surplus = np.maximum(now - a, 0.0)
         spare = p.extra - a.sum()
         now = x[t] = a + surplus * (spare / surplus.sum() if surplus.sum() > 0 else 0.0)
@@ -24,7 +28,9 @@ def _cover(p, need):
 
 # %% ../../nbs/experts/03_relaxation.ipynb #325c839e
 def _with_cvxpy(p, tol, time_limit):
-    "The program as it is written, for Clarabel: a fractional schedule and multipliers of its moves."
+    """The program as it is written, for Clarabel: a fractional schedule and multipliers of its
+    moves.
+    """
     import cvxpy as cp
 
     unit = max(float(np.max(water_level(p.loads, p.extra))), p.move_price) or 1.0
@@ -33,29 +39,38 @@ def _with_cvxpy(p, tol, time_limit):
     moves = y >= x - before
     f = cp.max(cp.multiply(p.loads / unit, cp.inv_pos(1 + x)), axis=1)
     cost = cp.sum(f) + p.move_price / unit * cp.sum(y)
-    cp.Problem(cp.Minimize(cost), [moves, cp.sum(x, axis=1) == p.extra]).solve(solver=cp.CLARABEL, time_limit=time_limit)
-    return _cover(p, np.maximum(x.value, 0.0)), np.vstack([np.clip(moves.dual_value * unit, 0.0, p.move_price), np.zeros(p.experts)])
+    cp.Problem(cp.Minimize(cost), [moves, cp.sum(x, axis=1) == p.extra]).solve(
+        solver=cp.CLARABEL, time_limit=time_limit
+    )
+    return _cover(p, np.maximum(x.value, 0.0)), np.vstack(
+        [np.clip(moves.dual_value * unit, 0.0, p.move_price), np.zeros(p.experts)]
+    )
 
 # %% ../../nbs/experts/03_relaxation.ipynb #23841ee2
 def _lowest(loads, price, floor):
-    "The least of level + sum price * (loads / level - 1)^+ over levels of at least floor (...); price >= 0."
+    """The least of level + sum price * (loads / level - 1)^+ over levels of at least floor (...);
+    price >= 0.
+    """
     loads, price = np.broadcast_arrays(loads, price)
     order = np.argsort(-loads, axis=-1)
     r, z = np.take_along_axis(loads, order, -1), np.take_along_axis(price, order, -1)
     floor = np.asarray(floor, float)[..., None]
     S, Z = np.cumsum(z * r, axis=-1), np.cumsum(z, axis=-1)
     below = np.concatenate([r[..., 1:], np.zeros_like(r[..., :1])], axis=-1)
-    L = np.clip(np.sqrt(S), np.maximum(below, floor), np.maximum(r, floor))    # column j: the best level when the j + 1 largest loads exceed it
+    # column j: the best level when the j + 1 largest loads exceed it
+    L = np.clip(np.sqrt(S), np.maximum(below, floor), np.maximum(r, floor))
     with np.errstate(over="ignore"):
         h = L + np.divide(S, L, out=np.zeros_like(L), where=L > 0) - Z
     j = np.argmin(np.where((r >= floor) & (r > 0), h, np.inf), axis=-1)[..., None]
     L = np.take_along_axis(L, j, -1)
     x = np.divide(np.maximum(r - L, 0.0), L, out=np.zeros_like(r), where=L > 0)
-    return L[..., 0] + np.vecdot(z, x)                                         # again from the level: h has lost digits
+    # again from the level: h has lost digits
+    return L[..., 0] + np.vecdot(z, x)
 
 
 def conjugate(loads, z) -> np.ndarray:
-    """The least latency plus price when GPUs are bought, in any number: ``g(z) = min_{x >= 0} f(x) + <z, x>``.
+    """The least latency plus price when GPUs are bought, in any number: ``g(z) = min_{x >= 0} f(x)
+    + <z, x>``.
 
     Parameters
     ----------
@@ -78,7 +93,8 @@ def conjugate(loads, z) -> np.ndarray:
 
 # %% ../../nbs/experts/03_relaxation.ipynb #795b7b89
 def budgeted_conjugate(loads, z, extra: float) -> np.ndarray:
-    """The least latency plus price when exactly k GPUs are placed: ``G(z) = min f(x) + <z, x>`` over ``x >= 0`` with sum k.
+    """The least latency plus price when exactly k GPUs are placed: ``G(z) = min f(x) + <z, x>``
+    over ``x >= 0`` with sum k.
 
     Parameters
     ----------
@@ -103,7 +119,9 @@ def budgeted_conjugate(loads, z, extra: float) -> np.ndarray:
 
 # %% ../../nbs/experts/03_relaxation.ipynb #9783810a
 def price_of_a_level(price: float = 1.0, extra: int = 4):
-    """Latency plus what its GPUs cost, over all latencies, for loads 12, 6, 3 and one price at the first two experts; the third is free."""
+    """Latency plus what its GPUs cost, over all latencies, for loads 12, 6, 3 and one price at the
+    first two experts; the third is free.
+    """
     from serving_or.tools.plots import Picture, lines, table
 
     loads, z = np.array([12.0, 6.0, 3.0]), price * np.array([1.0, 1.0, 0.0])
@@ -113,18 +131,40 @@ def price_of_a_level(price: float = 1.0, extra: int = 4):
     free, bound = float(conjugate(loads, z)), float(budgeted_conjugate(loads, z, extra))
     level = L[np.argmin(np.where(L >= floor, h, np.inf))]
     affordable = np.where(L >= floor, h, np.nan)
-    picture = lines({"not enough GPUs": np.where(L <= floor, h, np.nan), "latency + price": affordable, "latency": L}, L, xlabel="latency L",
-                    ylabel="cost", ylim=(0.0, 20.0), title=f"price {price:g}, k = {extra}: best at L = {level:.2f}")
-    where = "the fewest that k allows" if abs(level - floor) < 1e-9 else "a load" if np.any(np.abs(level - loads) < 1e-9) else "a root of S"
-    return Picture(picture + table(["best level", "is", "GPUs wanted", "g(z)", "G(z)"],
-                                   [[float(level), where, float(np.maximum(loads / level - 1, 0).sum()), free, bound]]))
+    picture = lines(
+        {
+            "not enough GPUs": np.where(L <= floor, h, np.nan),
+            "latency + price": affordable,
+            "latency": L,
+        },
+        L,
+        xlabel="latency L",
+        ylabel="cost",
+        ylim=(0.0, 20.0),
+        title=f"price {price:g}, k = {extra}: best at L = {level:.2f}",
+    )
+    where = (
+        "the fewest that k allows"
+        if abs(level - floor) < 1e-9
+        else "a load"
+        if np.any(np.abs(level - loads) < 1e-9)
+        else "a root of S"
+    )
+    return Picture(
+        picture
+        + table(
+            ["best level", "is", "GPUs wanted", "g(z)", "G(z)"],
+            [[float(level), where, float(np.maximum(loads / level - 1, 0).sum()), free, bound]],
+        )
+    )
 
 # %% ../../nbs/experts/03_relaxation.ipynb #f89e7c9f
 MARGIN = 1e-12  # relative; covers the rounding errors of a bound with up to 10,000 experts
 
 
 def step_bound(loads, z, extra: float) -> np.ndarray:
-    """`budgeted_conjugate` less a margin for rounding errors, so that a sum of such terms is a bound also in floating point.
+    """`budgeted_conjugate` less a margin for rounding errors, so that a sum of such terms is a
+    bound also in floating point.
 
     Parameters
     ----------
@@ -150,13 +190,15 @@ def lower_bound(problem: Problem, b) -> np.ndarray:
     ----------
     problem : Problem
     b : array_like (T + 1, m)
-        What a GPU on each expert is worth before each step, and after the last, in the unit of latency. In no row may two elements
+        What a GPU on each expert is worth before each step, and after the last, in the unit of
+        latency. In no row may two elements
         differ by more than the price of a move.
 
     Returns
     -------
     ndarray (T,)
-        Element ``t`` bounds the cost of the steps up to ``t``; it needs the rows up to ``t + 1`` only.
+        Element ``t`` bounds the cost of the steps up to ``t``; it needs the rows up to ``t + 1``
+        only.
 
     Raises
     ------
@@ -165,18 +207,30 @@ def lower_bound(problem: Problem, b) -> np.ndarray:
     """
     p, b = problem, np.asarray(b, float)
     if b.shape != (p.steps + 1, p.experts):
-        raise ValueError(f"b has shape {b.shape}; {p.steps} steps and {p.experts} experts need shape {(p.steps + 1, p.experts)}")
+        raise ValueError(
+            f"b has shape {b.shape}; {p.steps} steps and {p.experts} experts need shape"
+            f" {(p.steps + 1, p.experts)}"
+        )
     spread = b.max(axis=1) - b.min(axis=1)
     if not np.all(spread <= p.move_price * (1 + MARGIN)):
         t = int(np.argmax(~(spread <= p.move_price * (1 + MARGIN))))
-        raise ValueError(f"row {t} of b differs by {spread[t]}; elements of a row may differ by at most move_price = {p.move_price}")
+        raise ValueError(
+            f"row {t} of b differs by {spread[t]}; elements of a row may differ by at most"
+            f" move_price = {p.move_price}"
+        )
     first, last = b[0] @ p.start, p.extra * b[1:].min(axis=1)
-    return np.cumsum(step_bound(p.loads, b[:-1] - b[1:], p.extra)) + last - first - MARGIN * (np.abs(last) + abs(first))
+    return (
+        np.cumsum(step_bound(p.loads, b[:-1] - b[1:], p.extra))
+        + last
+        - first
+        - MARGIN * (np.abs(last) + abs(first))
+    )
 
 # %% ../../nbs/experts/03_relaxation.ipynb #632c6a2e
 @dataclass(frozen=True)
 class Relaxation:
-    """A fractional schedule, its cost, and a lower bound on the cost of every schedule, fractional or not.
+    """A fractional schedule, its cost, and a lower bound on the cost of every schedule, fractional
+    or not.
 
     Parameters
     ----------
@@ -187,7 +241,8 @@ class Relaxation:
     b : ndarray (T + 1, m)
         Multipliers of the moves; `lower_bound` makes the bound of them.
     status : str
-        ``"optimal"`` when the gap is within the tolerance asked for, else ``"feasible"`` or ``"time_limit"``.
+        ``"optimal"`` when the gap is within the tolerance asked for, else ``"feasible"`` or
+        ``"time_limit"``.
     """
 
     problem: Problem
@@ -203,9 +258,13 @@ class Relaxation:
 
     @property
     def bound(self) -> float:
-        "Lower bound on every schedule's cost, recomputed from ``b``; never less than the sum of water levels."
+        """Lower bound on every schedule's cost, recomputed from ``b``; never less than the sum of
+        water levels.
+        """
         p = self.problem
-        return float(max(lower_bound(p, self.b)[-1], water_level(p.loads, p.extra).sum() * (1 - MARGIN)))
+        return float(
+            max(lower_bound(p, self.b)[-1], water_level(p.loads, p.extra).sum() * (1 - MARGIN))
+        )
 
     @property
     def gap(self) -> float:
@@ -214,11 +273,16 @@ class Relaxation:
 
     def summary(self) -> str:
         "One line: value, bound, gap and status."
-        return f"relaxation {self.value:.6g}, bound {self.bound:.6g}, gap {self.gap:.1e} ({self.status})"
+        return (
+            f"relaxation {self.value:.6g}, bound {self.bound:.6g}, gap {self.gap:.1e}"
+            f" ({self.status})"
+        )
 
 # %% ../../nbs/experts/03_relaxation.ipynb #00f482c6
 def _with_cuts(p, tol, time_limit):
-    "The linear program of {eq}`eq-relaxation-cuts`, with tangents added where the curve is violated (HiGHS, warm-started)."
+    """The linear program of {eq}`eq-relaxation-cuts`, with tangents added where the curve is
+    violated (HiGHS, warm-started).
+    """
     from time import perf_counter
 
     import highspy
@@ -227,44 +291,75 @@ def _with_cuts(p, tol, time_limit):
     low = water_level(p.loads, p.extra)
     busy = p.loads > low[:, None]
     t, i = np.nonzero(busy)
-    if t.size == 0:                                                             # every placement is at the water level
+    # every placement is at the water level
+    if t.size == 0:
         return np.tile(p.start.astype(float), (T, 1)), np.zeros((T + 1, m))
     unit, n = low.max(), t.size
     r, number = p.loads[t, i] / unit, np.full((T, m), -1)
     number[busy] = np.arange(n)
     last = np.maximum.accumulate(np.where(busy, np.arange(T)[:, None], -1), axis=0)
-    before = np.where(t > 0, last[t - 1, i], -1)                                # the expert's busy step before this one, or -1
+    # the expert's busy step before this one, or -1
+    before = np.where(t > 0, last[t - 1, i], -1)
     again = before >= 0
     length = t - 1 - before
-    gap = np.repeat(np.arange(n), length)                                       # each idle step between two busy ones: whose, and when
+    # each idle step between two busy ones: whose, and when
+    gap = np.repeat(np.arange(n), length)
     when = before[gap] + 1 + np.arange(gap.size) - np.repeat(np.cumsum(length) - length, length)
-    gain, hold, level = np.arange(n), n + np.arange(n), 2 * n + np.arange(T)    # columns: a = hold + gain
-    of, budget = np.arange(again.sum()), again.sum() + np.arange(T)             # rows: h is at most the a before it; the budgets
+    # columns: a = hold + gain
+    gain, hold, level = np.arange(n), n + np.arange(n), 2 * n + np.arange(T)
+    # rows: h is at most the a before it; the budgets
+    of, budget = np.arange(again.sum()), again.sum() + np.arange(T)
 
-    lp, inf, k = highspy._core._Highs(), highspy.kHighsInf, float(p.extra)        # Highs() prints a banner before it can be told not to
+    # Highs() prints a banner before it can be told not to
+    lp, inf, k = highspy._core._Highs(), highspy.kHighsInf, float(p.extra)
     lp.setOptionValue("output_flag", False)
-    lp.setOptionValue("simplex_dual_edge_weight_strategy", 1)                   # Devex: half the time of the default when restarting
+    # Devex: half the time of the default when restarting
+    lp.setOptionValue("simplex_dual_edge_weight_strategy", 1)
     cost = np.concatenate([np.full(n, w / unit), np.zeros(n), np.ones(T)])
     upper = np.concatenate([np.full(n, inf), np.where(again, inf, p.start[i]), np.full(T, inf)])
     none = np.array([], np.int32)
-    lp.addCols(cost.size, cost, np.concatenate([np.zeros(2 * n), low / unit]), upper, 0, none, none, np.array([]))
+    lp.addCols(
+        cost.size,
+        cost,
+        np.concatenate([np.zeros(2 * n), low / unit]),
+        upper,
+        0,
+        none,
+        none,
+        np.array([]),
+    )
 
     def add(rows, columns, values, least):
         "Rows sum(values * columns) >= least."
         order = np.argsort(rows, kind="stable")
         starts = np.searchsorted(rows[order], np.arange(least.size)).astype(np.int32)
-        lp.addRows(least.size, least, np.full(least.size, inf), rows.size, starts, columns[order].astype(np.int32), values[order])
+        lp.addRows(
+            least.size,
+            least,
+            np.full(least.size, inf),
+            rows.size,
+            starts,
+            columns[order].astype(np.int32),
+            values[order],
+        )
 
     earlier = number[before[again], i[again]]
-    add(np.concatenate([of, of, of, budget[t], budget[t], budget[when]]),
+    add(
+        np.concatenate([of, of, of, budget[t], budget[t], budget[when]]),
         np.concatenate([gain[earlier], hold[earlier], hold[again], gain, hold, hold[gap]]),
         np.concatenate([np.ones(2 * of.size), -np.ones(of.size + 2 * n + gap.size)]),
-        np.concatenate([np.zeros(of.size), np.full(T, -k)]))
+        np.concatenate([np.zeros(of.size), np.full(T, -k)]),
+    )
 
     def tangent(a, v):
         "level >= r / (1 + x) has the tangent level + r x / v^2 >= 2 r / v - r / v^2 at 1 + x = v."
         slope = r[a] / v**2
-        add(np.tile(np.arange(a.size), 3), np.concatenate([level[t[a]], gain[a], hold[a]]), np.concatenate([np.ones(a.size), slope, slope]), 2 * r[a] / v - slope)
+        add(
+            np.tile(np.arange(a.size), 3),
+            np.concatenate([level[t[a]], gain[a], hold[a]]),
+            np.concatenate([np.ones(a.size), slope, slope]),
+            2 * r[a] / v - slope,
+        )
 
     for power in (0.5, 1.0):
         tangent(gain, (r / (low[t] / unit)) ** power)
@@ -273,7 +368,11 @@ def _with_cuts(p, tol, time_limit):
         lp.setOptionValue("time_limit", lp.getRunTime() + max(end - perf_counter(), 0.01))
         lp.run()
         solution = lp.getSolution()
-        column, dual, reduced = np.array(solution.col_value), np.array(solution.row_dual), np.array(solution.col_dual)
+        column, dual, reduced = (
+            np.array(solution.col_value),
+            np.array(solution.row_dual),
+            np.array(solution.col_dual),
+        )
         if column.size == 0 or dual.size == 0:
             break
         need, b = np.zeros((T, m)), np.zeros((T + 1, m))
@@ -285,7 +384,15 @@ def _with_cuts(p, tol, time_limit):
         for s in range(T - 1, -1, -1):
             b[s] = np.where(busy[s], worth[s], np.maximum(b[s + 1] - idle[s], 0.0))
         found = Relaxation(p, x, b)
-        best = found if best is None else Relaxation(p, min(best, found, key=lambda a: a.value).x, max(best, found, key=lambda a: a.bound).b)
+        best = (
+            found
+            if best is None
+            else Relaxation(
+                p,
+                min(best, found, key=lambda a: a.value).x,
+                max(best, found, key=lambda a: a.bound).b,
+            )
+        )
         v = 1.0 + have
         a = np.flatnonzero(r / v > column[level[t]] * (1 + tol / 4))
         if best.gap <= tol or a.size == 0 or perf_counter() > end:
@@ -296,14 +403,17 @@ def _with_cuts(p, tol, time_limit):
     return best.x, best.b
 
 # %% ../../nbs/experts/03_relaxation.ipynb #3df10083
-def relax(problem: Problem, method: str = "cuts", tol: float = 1e-6, time_limit: float = 60.0) -> Relaxation:
+def relax(
+    problem: Problem, method: str = "cuts", tol: float = 1e-6, time_limit: float = 60.0
+) -> Relaxation:
     """The best fractional schedule, and a lower bound on every schedule.
 
     Parameters
     ----------
     problem : Problem
     method : {"cuts", "cvxpy"}
-        ``"cuts"``: a growing linear program (HiGHS), for real sizes. ``"cvxpy"``: the convex program as it is written (Clarabel).
+        ``"cuts"``: a growing linear program (HiGHS), for real sizes. ``"cvxpy"``: the convex
+        program as it is written (Clarabel).
     tol : float
         Relative gap at which the answer counts as optimal.
     time_limit : float
@@ -312,7 +422,8 @@ def relax(problem: Problem, method: str = "cuts", tol: float = 1e-6, time_limit:
     Returns
     -------
     Relaxation
-        ``x`` (T, m), ``value``, ``bound``, ``gap``, ``status``; value and bound are recomputed from the arrays.
+        ``x`` (T, m), ``value``, ``bound``, ``gap``, ``status``; value and bound are recomputed from
+        the arrays.
 
     Raises
     ------
@@ -329,4 +440,6 @@ def relax(problem: Problem, method: str = "cuts", tol: float = 1e-6, time_limit:
     found = Relaxation(problem, x, b)
     if found.gap <= tol:
         return Relaxation(problem, x, b, "optimal")
-    return Relaxation(problem, x, b, "time_limit" if perf_counter() - began > time_limit else "feasible")
+    return Relaxation(
+        problem, x, b, "time_limit" if perf_counter() - began > time_limit else "feasible"
+    )

@@ -140,9 +140,8 @@ def static_relaxed(loads, extra, tolerance=1e-7, rounds=40):
         trial = trial if trial.sum() > 0 else even_split(m, extra).astype(float)
         q = np.zeros_like(r)
         q[t, i] = -answer.ineqlin.marginals[: t.size]
-        q += filled * np.maximum(
-            1 - q.sum(axis=1, keepdims=True), 0
-        )  # the share of the row L_t >= water level
+        # the share of the row L_t >= water level
+        q += filled * np.maximum(1 - q.sum(axis=1, keepdims=True), 0)
         value, proved = latency(r, trial).sum(), static_bound(r, extra, q)
         if value < best:
             best, x = value, trial
@@ -285,14 +284,12 @@ def polish(loads, x):
     while len(x) > 1:
         per_gpu = loads / (1 + x)
         slowest = per_gpu.argmax(axis=1)
-        others = np.repeat(
-            per_gpu.max(axis=1)[:, None], len(x), axis=1
-        )  # the maximum over all experts but i
+        # the maximum over all experts but i
+        others = np.repeat(per_gpu.max(axis=1)[:, None], len(x), axis=1)
         others[step, slowest] = np.partition(per_gpu, -2, axis=1)[:, -2]
         gains = np.maximum(others, loads / (2 + x))  # i has one GPU more
-        losses = np.divide(
-            loads, x, out=np.full_like(loads, np.inf), where=x > 0
-        )  # j has one GPU less
+        # j has one GPU less
+        losses = np.divide(loads, x, out=np.full_like(loads, np.inf), where=x > 0)
         after = np.array([np.maximum(gains[:, [i]], losses).sum(axis=0) for i in range(len(x))])
         np.fill_diagonal(after, np.inf)
         i, j = np.unravel_index(np.argmin(after), after.shape)

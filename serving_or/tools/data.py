@@ -232,22 +232,16 @@ def zipf_slope(loads: np.ndarray) -> np.ndarray:
     return -(hot * rank).sum(axis=-1) / (rank @ rank)
 
 # %% ../../nbs/tools/01_data.ipynb #d5a021f3
-SPREAD = {
-    "intent": 0.71,
-    "law": 0.59,
-    "summary": 0.77,
-    "translation": 0.93,
-}  # fitted to hottest / mean of the ESFT counts, by task
+# fitted to hottest / mean of the ESFT counts, by task
+SPREAD = {"intent": 0.71, "law": 0.59, "summary": 0.77, "translation": 0.93}
 SHARED = 0.29  # fitted to the mean total variation between the tasks of the ESFT counts
 # fitted to the mean total variation between the first and the second half of a task of the ESFT
 # counts
 NOISE = 0.10
 DIURNAL, SWITCH, SPIKE = 0.3, 0.02, 4.0  # chosen: the ESFT counts have no clock
 SPIKE_RATE = 0.02  # spikes that begin, per window and layer; chosen
-PERIOD, RELAXATION = (
-    288,
-    8.0,
-)  # windows: a day of five-minute windows, and the memory of the noise; chosen
+# windows: a day of five-minute windows, and the memory of the noise; chosen
+PERIOD, RELAXATION = (288, 8.0)
 
 
 def generate_experts(
@@ -338,9 +332,8 @@ def generate_experts(
     p /= p.sum(axis=-1, keepdims=True)
     jump = lead.random(steps) < switch
     jump[0] = False
-    d = np.cumsum(jump * lead.integers(1, max(len(s), 2), steps)) % len(
-        s
-    )  # 1 to len(s) - 1 further: never the same again
+    # 1 to len(s) - 1 further: never the same again
+    d = np.cumsum(jump * lead.integers(1, max(len(s), 2), steps)) % len(s)
     a = (diurnal / 2 * (1 - np.cos(2 * np.pi * np.arange(steps) / PERIOD)))[:, None, None]
     q = (1 - a) * p[d] + a * p[(d + 1) % len(s)]
 

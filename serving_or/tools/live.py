@@ -193,9 +193,8 @@ def page(function, found, packages):
         else:
             field = f'<input type="checkbox" name="{c.name}"{" checked" if c.start else ""}>'
         inputs.append(f"<label>{escape(c.name.replace('_', ' '))} {field}</label>")
-    data = json.dumps(states, ensure_ascii=False).replace(
-        "</", "<\\/"
-    )  # must not close the script element
+    # must not close the script element
+    data = json.dumps(states, ensure_ascii=False).replace("</", "<\\/")
     return Picture(
         f'<div class="live" data-call="{call}" data-packages="{" ".join(packages)}"><form'
         f' class="live-controls" autocomplete="off">{"".join(inputs)}<button type="button"'

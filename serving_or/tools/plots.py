@@ -41,15 +41,8 @@ def ticks(low, high, most=6):
     return np.arange(first, np.floor(high / step + 1e-9) + 1) * step + 0.0  # no negative zero
 
 # %% ../../nbs/tools/03_plots.ipynb #c1089495
-PALETTE = (
-    "#3b8fd4",
-    "#e08a00",
-    "#17a57b",
-    "#cc79a7",
-    "#d55e00",
-    "#8a7fd1",
-    "#999999",
-)  # after Okabe and Ito
+# after Okabe and Ito
+PALETTE = ("#3b8fd4", "#e08a00", "#17a57b", "#cc79a7", "#d55e00", "#8a7fd1", "#999999")
 LEFT, RIGHT, TOP, BOTTOM = 56, 12, 28, 40  # pixels around the axes
 
 
