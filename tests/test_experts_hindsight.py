@@ -321,3 +321,13 @@ def test_edges(large):
         optimum(Problem(np.zeros((0, 4)), 5))
     with pytest.raises(ValueError, match="expert 0 starts with 1.5"):
         optimum(Problem([[3.0, 1.0]], 3, 2.0, [1.5, 1.5]))
+
+
+def test_the_optimum_after_another_solve_of_the_same_process():
+    from serving_or.experts.relaxation import relax
+    from serving_or.tools.data import trace
+
+    problem = Problem(trace("zipf", 12, 10, 20.0, seed=3), 12)
+    bound = relax(problem).bound
+    found = optimum(problem, time_limit=5.0)
+    assert bound - 1e-6 <= found.bound <= found.cost
