@@ -171,7 +171,7 @@ def threshold_mean(problem, x):
 
 # %% ../../nbs/experts/05_rounding.ipynb #3b5c1c42
 class Hysteresis(Rounding):
-    """Targets stay while they lie in a band below the placement: latency at most ``1 + width`` times.
+    """Targets stay inside a band below the placement: latency at most ``1 + width`` times.
 
     Parameters
     ----------
