@@ -282,7 +282,7 @@ def spoil(kind: str = "mirrored", share: float = 0.25, eps: float = 1.0):
         {n: np.cumsum(s.costs) for n, s in played.items()},
         xlabel="step",
         ylabel="cost so far",
-        title=f"forecast {kind} in {int(bad.sum())} of {t.size} steps",
+        title=f"{kind} in {int(bad.sum())} of {t.size}",
         size=(640, 230),
     )
     picture += lines(

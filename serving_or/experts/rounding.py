@@ -282,6 +282,5 @@ def round_a_wave(middle: float = 2.0, swing: float = 0.1, width: float = 2.0):
         ylim=(0, 6.2),
         xlabel="step",
         ylabel="extra GPUs of expert 1",
-        title=f"hysteresis adds {moved['hysteresis']:g} GPUs, rounding afresh {moved['afresh']:g}",
     )
     return Picture(picture + table(["rounding", "GPUs added", "worst latency factor"], rows))

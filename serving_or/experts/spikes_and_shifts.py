@@ -135,7 +135,6 @@ def watch(
         ylim=(-0.1, 4.2),
         xlabel="step",
         ylabel="extra GPUs of expert 1",
-        title=f"spike at {spike}, shift at {shift}, w = {price:g}, eta = {eta:g}",
         size=(640, 220),
     )
     picture += lines(
