@@ -323,11 +323,21 @@ def test_edges(large):
         optimum(Problem([[3.0, 1.0]], 3, 2.0, [1.5, 1.5]))
 
 
-def test_the_optimum_after_another_solve_of_the_same_process():
-    from serving_or.experts.relaxation import relax
-    from serving_or.tools.data import trace
+def test_solvers_work_after_somebody_else_has_used_highs_with_other_threads():
+    "HiGHS keeps the thread count of a process's first model, and a later model with another count ends unsolved, in silence."
+    import highspy
 
-    problem = Problem(trace("zipf", 12, 10, 20.0, seed=3), 12)
-    bound = relax(problem).bound
-    found = optimum(problem, time_limit=5.0)
-    assert bound - 1e-6 <= found.bound <= found.cost
+    from serving_or.experts import relax
+
+    problem = Problem(np.random.default_rng(0).lognormal(0, 1, (8, 8)) * 10, extra=8)
+    for threads in (2, 1, 2):
+        theirs = highspy.Highs()
+        theirs.silent()
+        theirs.setOptionValue("threads", threads)
+        x = theirs.addVariable(0, 1, 1.0)
+        theirs.addConstr(x >= 0.5)
+        highspy.Highs.resetGlobalScheduler(True)
+        theirs.run()
+        assert theirs.getModelStatus() == highspy.HighsModelStatus.kOptimal
+        assert relax(problem).gap < 1e-5
+        assert optimum(problem, time_limit=20).status == "optimal"

@@ -194,6 +194,12 @@ def test_movement_grows_with_eta_and_only_bottlenecks_rise(step):
         assert np.all(r[rise] / (1 + x[rise]) >= latency(r, x) * (1 - 1e-9))
 
 
+def test_a_pass_must_reproduce_its_sets_not_only_its_sums():
+    "Here two passes in a row have the same sums, but the second one's solution has other sets; the answer is the full chase."
+    x = regularized_step([1.0, 0.0, 3.0, 1.0, 2.0], [0.0, 24.0, 0.0, 0.0, 0.0], eta=30.0, move_price=0.05042550124036127)
+    assert np.allclose(x, [3, 0, 11, 3, 7], atol=1e-12)
+
+
 def test_limits_of_eta_and_price():
     rng = np.random.default_rng(5)
     r, start = rng.exponential(5.0, 6), np.array([3.0, 1, 0, 2, 1, 1])

@@ -180,6 +180,8 @@ def solve_program(cost, rows, lower, upper, integers=0, time_limit=60.0):
         program.integrality_ = [highspy.HighsVarType.kInteger] * integers + [
             highspy.HighsVarType.kContinuous
         ] * (cost.size - integers)
+    # one thread, also where somebody else's model has run with another number before
+    highspy.Highs.resetGlobalScheduler(True)
     solver = highspy.Highs()
     solver.silent()
     for option, value in {
@@ -190,8 +192,6 @@ def solve_program(cost, rows, lower, upper, integers=0, time_limit=60.0):
     }.items():
         solver.setOptionValue(option, value)
     solver.passModel(program)
-    # Another solve of this process may have set up the threads, and HiGHS would refuse ours.
-    solver.resetGlobalScheduler(True)
     if solver.run() == highspy.HighsStatus.kError:
         raise RuntimeError("HiGHS failed to run; its model status is " + str(solver.getModelStatus()))
     solution, info = solver.getSolution(), solver.getInfo()

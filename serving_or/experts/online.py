@@ -58,7 +58,7 @@ class Policy:
                 " numbers (m,)"
             )
         self.x, self.k, self.move_price, self.taken = (
-            x.astype(np.int64 if self.whole else x.dtype),
+            x.astype(np.intp if self.whole else x.dtype),
             k,
             float(move_price),
             0,
@@ -140,8 +140,8 @@ SMALL = 1e-300  # tau and quotients stay above it, so that their logarithms are 
 
 
 def _pass(pinned, free, r, q, e, total, rho, level, log_tau):
-    """The level and log tau that solve the two equations for given sets, their five sums, and
-    whether Newton's method has settled.
+    """The level and log tau that solve the two equations for given sets, and whether Newton's
+    method has settled.
     """
     pinned, free = pinned.astype(float), free.astype(float)
     R, E, Q, P, F = (
@@ -164,12 +164,7 @@ def _pass(pinned, free, r, q, e, total, rho, level, log_tau):
     L = np.minimum((np.where(some, np.exp(y), 0.0) + R) / M, 1.0)
     with np.errstate(over="ignore"):
         log_tau = np.where(some, y - log_Q, E / R - L / rho * (L / R)) - np.log(L)
-    return (
-        L,
-        np.clip(log_tau, np.log(SMALL), 0.0),
-        np.stack([R, E, Q, P, F]),
-        ~some | (np.abs(move) < SETTLED),
-    )
+    return (L, np.clip(log_tau, np.log(SMALL), 0.0), ~some | (np.abs(move) < SETTLED))
 
 # %% ../../nbs/experts/04_online.ipynb #9c648736
 def _fill(least, q, total):
@@ -253,14 +248,9 @@ def _place(r, q, total, rho):
     slowest = ratio.argmax(axis=1)
     pinned = np.arange(m) == slowest[:, None]
     free = (q > 1) & ~pinned
-    level, log_tau, sums, todo = (
-        np.ones(rows),
-        np.zeros(rows),
-        np.full((5, rows), np.nan),
-        np.arange(rows),
-    )
+    level, log_tau, todo = np.ones(rows), np.zeros(rows), np.arange(rows)
     for _ in range(PASSES):
-        L, s, now, settled = _pass(
+        level[todo], log_tau[todo], settled = _pass(
             pinned,
             free,
             r[todo],
@@ -271,15 +261,16 @@ def _place(r, q, total, rho):
             level[todo],
             log_tau[todo],
         )
-        open_ = ~((now == sums[:, todo]).all(axis=0) & settled)
-        level[todo], log_tau[todo], sums[:, todo] = L, s, now
-        todo, L, s = todo[open_], L[open_], s[open_]
+        L, tau = level[todo, None], np.exp(log_tau[todo, None])
+        now_pinned = (r[todo] > L) & (ratio[todo] > tau * L)
+        now_pinned[np.arange(todo.size), slowest[todo]] = True
+        now_free = (q[todo] * tau > 1) & ~now_pinned
+        # done: the exact solution for these sets has these sets
+        same = ((now_pinned == pinned) & (now_free == free)).all(axis=1)
+        open_ = ~(same & settled)
+        todo, pinned, free = todo[open_], now_pinned[open_], now_free[open_]
         if todo.size == 0:
             break
-        tau = np.exp(s)
-        pinned = (r[todo] > L[:, None]) & (ratio[todo] > (tau * L)[:, None])
-        pinned[np.arange(todo.size), slowest[todo]] = True
-        free = (q[todo] * tau[:, None] > 1) & ~pinned
     tau = np.exp(log_tau)
     if todo.size:
         level[todo], tau[todo] = _bracket(r[todo], q[todo], total[todo], rho[todo], level[todo])
@@ -458,7 +449,7 @@ def run(problem: Problem, policy, rounding=None) -> Schedule:
         bounds[t] = certificate.step(r, x)
         path[t] = x if rounding is None else rounding.step(r, x)
     whole = np.rint(path)
-    return Schedule(p, whole.astype(np.int64) if np.array_equal(whole, path) else path, bounds)
+    return Schedule(p, whole.astype(np.intp) if np.array_equal(whole, path) else path, bounds)
 
 # %% ../../nbs/experts/04_online.ipynb #7d723eaf
 def hedge(eta: float = 1.0, price: float = 2.0):

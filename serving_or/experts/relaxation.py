@@ -23,7 +23,9 @@ def _cover(p, need):
     ):
         surplus = np.maximum(now - a, 0.0)
         spare = p.extra - a.sum()
-        now = x[t] = a + surplus * (spare / surplus.sum() if surplus.sum() > 0 else 0.0)
+        new = a + surplus * (spare / surplus.sum() if surplus.sum() > 0 else 0.0)
+        # a rounding error is not a move, however dear moves are
+        now = x[t] = np.where(np.abs(new - now) <= 1e-14 * (1 + p.extra), now, new)
     return x
 
 # %% ../../nbs/experts/03_relaxation.ipynb #325c839e
@@ -313,6 +315,9 @@ def _with_cuts(p, tol, time_limit):
     # Highs() prints a banner before it can be told not to
     lp, inf, k = highspy._core._Highs(), highspy.kHighsInf, float(p.extra)
     lp.setOptionValue("output_flag", False)
+    # one thread, also where somebody else's model has run with another number before
+    highspy.Highs.resetGlobalScheduler(True)
+    lp.setOptionValue("threads", 1)
     # Devex: half the time of the default when restarting
     lp.setOptionValue("simplex_dual_edge_weight_strategy", 1)
     cost = np.concatenate([np.full(n, w / unit), np.zeros(n), np.ones(T)])
