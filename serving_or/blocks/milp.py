@@ -381,7 +381,7 @@ def solve(program, time_limit=60.0, start=None, relaxed=False, gap=1e-9):
 
 # %% ../../nbs/blocks/02_milp.ipynb #457118b3
 def dual_value(program, y):
-    """The lower bound of {eq}`eq-milp-dual` from any row multipliers.
+    """The lower bound of (eq-milp-dual) from any row multipliers.
 
     Parameters
     ----------

@@ -4,3 +4,5 @@ from .static import place
 from .relaxation import Relaxation, relax
 from .online import Certificate, Chase, Myopic, Never, Policy, RegularizedGreedy, run
 from .hindsight import optimum
+from .rounding import Credit, Hysteresis, Rounding, Threshold
+from .predictions import Follow, Mix, Rounded

@@ -192,7 +192,8 @@ def solve_program(cost, rows, lower, upper, integers=0, time_limit=60.0):
     }.items():
         solver.setOptionValue(option, value)
     solver.passModel(program)
-    solver.run()
+    if solver.run() == highspy.HighsStatus.kError:
+        raise RuntimeError("HiGHS failed to run; its model status is " + str(solver.getModelStatus()))
     solution, info = solver.getSolution(), solver.getInfo()
     z = (
         np.array(solution.col_value)

@@ -75,17 +75,17 @@ def lazy_cover(x, need, keep=None):
 
     Parameters
     ----------
-    x : array_like of int (m,)
+    x : array_like of int (..., m)
         Extra GPUs now; they sum to k.
-    need : array_like of int (m,)
+    need : array_like of int (..., m)
         Extra GPUs that each expert must have; their sum is at most k.
-    keep : array_like (m,), optional
+    keep : array_like (..., m), optional
         GPUs are taken first from the expert that is furthest above this; by default furthest above
         ``need``.
 
     Returns
     -------
-    ndarray of int (m,)
+    ndarray of int (..., m)
         At least ``need``, with the same sum as ``x``.
 
     Raises
@@ -94,16 +94,19 @@ def lazy_cover(x, need, keep=None):
         When the needs sum to more than k.
     """
     x, need = np.asarray(x), np.asarray(need)
-    if need.sum() > x.sum():
-        raise ValueError(
-            f"lazy_cover: the needs sum to {need.sum()}, but there are only {x.sum()} extra GPUs"
-        )
     raised = np.maximum(x, need)
     surplus = raised - need
-    order = np.argsort(-(surplus if keep is None else raised - keep), kind="stable")
-    before = np.cumsum(surplus[order]) - surplus[order]
-    taken = np.clip(raised.sum() - x.sum() - before, 0, surplus[order])
-    raised[order] -= taken
+    excess = (raised.sum(axis=-1) - x.sum(axis=-1))[..., None]
+    if np.any(excess > surplus.sum(axis=-1, keepdims=True)):
+        row = np.argmax(need.sum(axis=-1) - x.sum(axis=-1))
+        needs, have = np.ravel(need.sum(axis=-1))[row], np.ravel(x.sum(axis=-1))[row]
+        raise ValueError(
+            f"lazy_cover: the needs sum to {needs}, but there are only {have} extra GPUs"
+        )
+    order = np.argsort(-(surplus if keep is None else raised - keep), axis=-1, kind="stable")
+    spare = np.take_along_axis(surplus, order, -1)
+    taken = np.clip(excess - (np.cumsum(spare, axis=-1) - spare), 0, spare)
+    np.put_along_axis(raised, order, np.take_along_axis(raised, order, -1) - taken, -1)
     return raised
 
 # %% ../../nbs/experts/01_model.ipynb #ca6b5f1b

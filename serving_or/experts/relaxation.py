@@ -282,7 +282,7 @@ class Relaxation:
 
 # %% ../../nbs/experts/03_relaxation.ipynb #00f482c6
 def _with_cuts(p, tol, time_limit):
-    """The linear program of {eq}`eq-relaxation-cuts`, with tangents added where the curve is
+    """The linear program of (eq-relaxation-cuts), with tangents added where the curve is
     violated (HiGHS, warm-started).
     """
     from time import perf_counter
