@@ -5,20 +5,11 @@ import numpy as np
 
 from bench import seconds
 from bench.blocks_cg import fleet
-from serving_or.blocks import Cluster, NotFound, cg_bprr, improve, lanes, lone_bound, route_exact, sweep
+from serving_or.blocks import Cluster, NotFound, cg_bprr, chain_bound, improve, lanes, lone_bound, route_exact, sweep
 from serving_or.blocks.model import scatter
 from serving_or.tools.data import load_topology
 
 BUDGET = 30.0  # seconds of search
-
-
-def strongest(cluster, requests):
-    "The strongest lower bound that the package has."
-    try:
-        from serving_or.blocks import chain_bound
-    except ImportError:
-        return lone_bound(cluster, requests)
-    return chain_bound(cluster, requests).value
 
 
 def cost(call):
@@ -41,7 +32,7 @@ def run():
     print(f"   {'A100s':>6} {'tokens':>6} {'R':>4}  {'bound':>8} {'CG-BPRR':>8} {'sweep':>7} {'lanes':>7} (s)    {'improve':>8} (s)")
     for fast, output, R in ((0.2, 128, 200), (0.2, 128, 400), (0.2, 2028, 30), (0.2, 2028, 60), (0.0, 128, 100), (0.0, 1004, 20), (0.0, 1004, 40)):
         c = scatter(gts, seed=1, fast=fast, output=output)
-        bound = strongest(c, R)
+        bound = chain_bound(c, R).value
         gap = lambda v: 100 * (v / bound - 1)
         swept, began = sweep(c, R), time.perf_counter()
         placement = lanes(c, R)
@@ -57,7 +48,7 @@ def run():
     rng = np.random.default_rng(0)
     c = Cluster(40, 1.3, 0.05, rng.uniform(6, 24, 40), rng.uniform(4, 16, 40), rng.uniform(60, 120, 40))
     for R in (10, 25):
-        bound, swept = strongest(c, R), sweep(c, R)
+        bound, swept = chain_bound(c, R).value, sweep(c, R)
         better = improve(swept, BUDGET, bound)
         print(f"   R = {R}: CG-BPRR {100 * (cost(lambda: cg_bprr(c, R)) / bound - 1):.1f} %, sweep {100 * (swept.cost / bound - 1):.2f} %, "
               f"improve {100 * (better.cost / bound - 1):.2f} %")

@@ -7,18 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving_or.blocks import (Cluster, Infeasible, NoPlacement, NotFound, Placement, TooLarge, cg_bprr, coverage, check, improve, lanes, largest_requests,
+from serving_or.blocks import (Cluster, Infeasible, NoPlacement, NotFound, Placement, TooLarge, cg_bprr, chain_bound, check, coverage, improve, lanes, largest_requests,
                                largest_robust, lone_bound, losses, petals_like, place_robust, rental, robust, route_exact, surviving, sweep, uncontended)
 from serving_or.blocks.cg_bprr import cg_bp
 from serving_or.blocks.milp import best_routing, enumeration
 from serving_or.blocks.model import A100, CARDS, MIG
 from serving_or.blocks.replicate import by_domain, designs, flow_program, labels
 from serving_or.blocks.routing import bulk
-
-try:
-    from serving_or.blocks import chain_bound
-except ImportError:  # the chapter on bounds is not merged yet
-    chain_bound = None
 
 CLOSE = 1 + 1e-7
 
@@ -125,7 +120,7 @@ def test_bound_optimum_improve_sweep_method_in_order():
         except (NoPlacement, Infeasible):
             continue
         best, searched = enumeration(c, R), improve(swept, budget=0.0)
-        bound = chain_bound(c, R).value if chain_bound else lone_bound(c, R)
+        bound = chain_bound(c, R).value
         assert lone_bound(c, R) <= bound * CLOSE and bound <= best.cost * CLOSE and best.cost <= searched.cost * CLOSE and searched.cost <= swept.cost
         assert swept.bound <= best.cost * CLOSE and searched.bound <= best.cost * CLOSE
         try:
