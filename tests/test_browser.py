@@ -15,6 +15,7 @@ from serving_or.experts.model import one_step
 from serving_or.tools.live import answer, slowest_first
 
 ROOT = Path(__file__).parents[1]
+pytestmark = pytest.mark.xdist_group("book")  # one worker builds the book, once
 CDN = "https://cdn.jsdelivr.net/pyodide/"
 LIVE = "nbs/tools/02_live.html"
 # Another project's assets, on the Python package index: Pyodide 0.27.7 with NumPy and SciPy, whose hashes are those of Pyodide's own lock file.

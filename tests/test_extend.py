@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
+pytestmark = pytest.mark.xdist_group("book")  # one worker builds the book, once
 
 
 @pytest.fixture(scope="module")
