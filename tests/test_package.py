@@ -46,6 +46,7 @@ def built(tmp_path_factory):
     return out
 
 
+@pytest.mark.xdist_group("book")  # setuptools builds in the source tree, as the book's wheel does
 def test_wheel_and_sdist_are_whole(built):
     (wheel,), (sdist,) = built.glob("*.whl"), built.glob("*.tar.gz")
     with zipfile.ZipFile(wheel) as z:
@@ -58,6 +59,7 @@ def test_wheel_and_sdist_are_whole(built):
     assert set(tracked) | {"settings.ini", "setup.py", "LICENSE", "README.md", "CITATION.cff"} <= inside
 
 
+@pytest.mark.xdist_group("book")  # setuptools builds in the source tree, as the book's wheel does
 def test_the_wheel_imports_by_itself(built, tmp_path):
     (wheel,) = built.glob("*.whl")
     subprocess.run([sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index", "--disable-pip-version-check", "--target", tmp_path, wheel], check=True)
