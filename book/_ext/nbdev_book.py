@@ -65,6 +65,7 @@ def module_imports(name):
     path = module_file(name)
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
     found = {n for n in imports(path.read_text(encoding="utf-8"), package) if n.startswith(PACKAGE) and module_file(n)}
+    found.discard(f"{PACKAGE}._modidx")  # nbdev's index of all names: it changes with every chapter, and no result depends on it
     return frozenset(found | ({package} if package and package != name else set()))
 
 
