@@ -270,7 +270,7 @@ def chain_bound(cluster, requests, tolerance=1e-6, rounds=500, time_limit=60.0) 
             still = replace(cluster, tau=np.zeros(cluster.n), rtt=np.where(np.isfinite(cluster.rtt), 0.0, np.inf))
             if price_bound(still, demand, duals / max(duals.max(), 1e-300), hull)[0] > 1e-7:
                 raise Infeasible(f"{R} requests do not fit: prices on the servers' capacities prove that no mixture of chains stays within all of them")
-            dear, limit, weight = 10 * dear, np.inf, 0.0
+            dear, limit, weight = 10 * dear, np.inf, 1.0            # the next round asks at the best prices, as the multipliers are out of date
             if dear > 1e8:
                 break
             for c in range(C):

@@ -65,7 +65,7 @@ def best_routing(cluster, placement, demand, cutoff=np.inf):
     chains : list of Chain
     """
     a, e, L = placement.a, placement.e, cluster.blocks
-    slots = cluster.slots(placement.m)
+    slots = np.minimum(cluster.slots(placement.m), L * np.sum(demand))        # finite, also without caches
     paths, found = [((), (), 1)], []
     while paths:
         servers, blocks, x = paths.pop()
