@@ -1,4 +1,5 @@
 "The book as a reader sees it, in Chromium: formulas, live examples with and without Python, narrow and dark screens."
+import json
 import re
 import subprocess
 import sys
@@ -6,13 +7,15 @@ import time
 import zipfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
 from serving_or.experts.model import one_step
-from serving_or.tools.live import slowest_first
+from serving_or.tools.live import answer, slowest_first
 
 ROOT = Path(__file__).parents[1]
+pytestmark = pytest.mark.xdist_group("book")  # one worker builds the book, once
 CDN = "https://cdn.jsdelivr.net/pyodide/"
 LIVE = "nbs/tools/02_live.html"
 # Another project's assets, on the Python package index: Pyodide 0.27.7 with NumPy and SciPy, whose hashes are those of Pyodide's own lock file.
@@ -104,20 +107,26 @@ def test_where_python_cannot_start_the_page_says_so_and_keeps_the_figure(page, s
     assert box.get_by_role("button", name="Run it live").is_enabled()
 
 
-@pytest.mark.parametrize("chapter, function, moves", [
-    (LIVE, slowest_first, [{"k": 0}, {"k": 7}, {"k": 12}]),
-    ("nbs/experts/01_model.html", one_step, [{"k": 11, "price": 1.5, "load": "skewed"}, {"k": 18, "price": 0, "load": "one hot"}]),
-])
-def test_the_reader_runs_the_package_itself(page, site, pyodide, capsys, chapter, function, moves):
-    if pyodide is None:
-        pytest.skip(f"skipped: {PYODIDE[0]} does not install here")
-
-    def from_disk(route):
+def from_disk(pyodide):
+    "Answer the CDN's requests from a folder."
+    def answer(route):
         file = pyodide / route.request.url.rsplit("/", 1)[1]
         route.fulfill(path=file) if file.exists() else route.abort()
 
-    page.context.route(f"{CDN}**", from_disk)
-    ready(page, f"{site}/{chapter}")
+    return answer
+
+
+def same(a, b):
+    "Equal text, and numbers that agree to a rounding of the last digit shown."
+    number = re.compile(r"-?\d+\.?\d*(?:e[+-]?\d+)?")
+    return number.split(a) == number.split(b) and np.allclose([float(v) for v in number.findall(a)], [float(v) for v in number.findall(b)], rtol=1e-3, atol=0.11)
+
+
+def test_the_reader_runs_the_package_itself(page, site, pyodide, capsys):
+    if pyodide is None:
+        pytest.skip(f"skipped: {PYODIDE[0]} does not install here")
+    page.context.route(f"{CDN}**", from_disk(pyodide))
+    ready(page, f"{site}/nbs/experts/01_model.html")
     box = page.locator(".live").first
     began = time.perf_counter()
     box.get_by_role("button", name="Run it live").click()
@@ -125,7 +134,7 @@ def test_the_reader_runs_the_package_itself(page, site, pyodide, capsys, chapter
     start = time.perf_counter() - began
     assert box.get_attribute("data-state") == "running", box.locator(".live-said").inner_text()
     worst = 0.0
-    for arguments in moves:
+    for arguments in [{"k": 11, "price": 1.5, "load": "skewed"}, {"k": 18, "price": 0, "load": "one hot"}]:
         for name, value in arguments.items():
             field = box.locator(f"[name={name}]")
             if isinstance(value, str):
@@ -134,25 +143,58 @@ def test_the_reader_runs_the_package_itself(page, site, pyodide, capsys, chapter
                 field.fill(str(value))
         page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
         worst = max(worst, float(box.get_attribute("data-ms")))
-        mine = function(**arguments)                                # in this process
-        page.evaluate("text => { window.mine = document.createElement('div'); window.mine.innerHTML = text }", str(mine))
-        shown, wanted = box.locator(".live-out").inner_html(), page.evaluate("window.mine.innerHTML")
-        assert re.split("[<>]", shown) == re.split("[<>]", wanted)
-        assert box.locator("svg.plot").first.get_attribute("aria-label") == page.evaluate("window.mine.querySelector('svg').getAttribute('aria-label')")
+        mine = page.evaluate("text => { const d = document.createElement('div'); d.innerHTML = text; return d.innerHTML }", one_step(**arguments))
+        assert box.locator(".live-out").inner_html() == mine        # what the package computes in this process
     assert box.locator(".live-said").inner_text() == "Python is running in this page."
     with capsys.disabled():
-        print(f"\n{chapter}: Python started in {start:.1f} s; slowest move {worst:.0f} ms")
+        print(f"\nPython started in {start:.1f} s; slowest of two moves {worst:.0f} ms")
 
 
-def test_dark_mode(page, site):
-    ready(page, f"{site}/{LIVE}")
+def test_every_live_example_runs_in_a_browser(page, site, book, pyodide, capsys):
+    "One interpreter, all chapters: the starting state and a far one, against the same calls in this process."
+    if pyodide is None:
+        pytest.skip(f"skipped: {PYODIDE[0]} does not install here")
+    page.context.route(f"{CDN}**", from_disk(pyodide))
+    calls = []
+    for chapter in chapters():
+        ready(page, f"{site}/{chapter}.html")
+        calls += page.evaluate("""() => [...document.querySelectorAll('.live')].map(box => {
+            const read = far => Object.fromEntries([...box.querySelectorAll('[name]')].map(i => [i.name,
+                i.type === 'checkbox' ? i.checked !== far : i.type === 'range' ? Number(far ? i.max : i.value) : JSON.parse(far ? i.options[i.options.length - 1].value : i.value)]));
+            return [box.dataset.call, box.dataset.packages.split(' '), JSON.stringify(read(false)), JSON.stringify(read(true))] })""")
+    assert len(calls) >= 4
+    config = json.loads((book / "_static/live.json").read_text())
+    page.evaluate("""async ([cdn, wheel, packages]) => {
+        const { loadPyodide } = await import(cdn + 'pyodide.mjs');
+        const py = await loadPyodide({ indexURL: cdn });
+        await py.loadPackage(packages);
+        py.unpackArchive(await (await fetch(wheel)).arrayBuffer(), 'wheel');
+        window.answer = py.pyimport('serving_or.tools.live').answer }""", [config["pyodide"], f"{site}/_static/{config['wheel']}", sorted({p for c in calls for p in c[1]})])
+    report = []
+    for call, _, *states in calls:
+        for state in states:
+            html, ms = page.evaluate("""([call, state]) => { answer(call, state); const t = performance.now(); const html = answer(call, state); return [html, performance.now() - t] }""", [call, state])
+            assert same(html, answer(call, state)), f"{call} {state}"
+        report.append(f"{call.split(':')[1]} {ms:.0f}")
+    with capsys.disabled():
+        print("\nms a move in the browser, at the last positions: " + ", ".join(report))
 
-    def brightness(selector, what):
-        colour = page.evaluate(f"getComputedStyle(document.querySelector('{selector}')).{what}")
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_colours_follow_the_theme(page, site, theme):
+    "Text, formulas, pictures and tables stand out from what is really behind them, in both themes."
+    ready(page, f"{site}/nbs/experts/01_model.html")
+    page.evaluate(f"document.documentElement.dataset.theme = '{theme}'")
+
+    def grey(colour):
         return sum(map(float, re.findall(r"[\d.]+", colour)[:3])) / 3
 
-    page.evaluate("document.documentElement.dataset.theme = 'light'")
-    assert brightness("svg.plot text", "fill") < 100 < brightness("body", "backgroundColor")
-    page.evaluate("document.documentElement.dataset.theme = 'dark'")
-    assert brightness("svg.plot text", "fill") > 150 > 100 > brightness("body", "backgroundColor")
-    assert brightness("mjx-container", "color") > 150
+    for selector, what in [("svg.plot text", "fill"), (".live table.plot td", "color"), ("mjx-container", "color"), ("main p", "color"), (".live label", "color"),
+                           ("table.dataframe td", "color"), ("div.proof p", "color"), ("div.exercise p", "color"), ("div.highlight pre", "color")]:
+        front, behind = page.evaluate("""([selector, what]) => {
+            const e = document.querySelector(selector);
+            const opaque = b => Number(getComputedStyle(b).backgroundColor.match(/[\\d.]+/g)[3] ?? 1) > 0.5;
+            let b = e;
+            while (b.parentElement && !opaque(b)) b = b.parentElement;
+            return [getComputedStyle(e)[what], getComputedStyle(b).backgroundColor] }""", [selector, what])
+        assert abs(grey(front) - grey(behind)) > 90, f"{selector}: {front} on {behind}"

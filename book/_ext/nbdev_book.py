@@ -137,6 +137,7 @@ def without_thebe(app, config):
     for listeners in app.events.listeners.values():
         for listener in [e for e in listeners if e.handler.__module__.startswith("sphinx_thebe")]:
             app.disconnect(listener.id)
+    app.registry.css_files[:] = [file for file in app.registry.css_files if "thebe" not in file[0]]
 
 
 def setup(app):

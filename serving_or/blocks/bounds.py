@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['SMOOTHING', 'aggregate_bound', 'cheapest_patterns', 'price_bound', 'ChainBound', 'chain_bound', 'rent_curve']
 
-# %% ../../nbs/blocks/05_bounds.ipynb #fed9194e
+# %% ../../nbs/blocks/05_bounds.ipynb #f1307e78
 import time
 from dataclasses import dataclass, field, replace
 
@@ -16,9 +16,10 @@ from .model import Cluster, Infeasible, NotFound
 from .routing import lone_bound
 from ..tools.plots import Picture, lines
 
-# %% ../../nbs/blocks/05_bounds.ipynb #94d5f750
+# %% ../../nbs/blocks/05_bounds.ipynb #b5307316
 def aggregate_bound(cluster, requests) -> float:
-    """The bound that counts block visits only: all requests together against all capacities together.
+    """The bound that counts block visits only: all requests together against all capacities
+    together.
 
     Parameters
     ----------
@@ -47,20 +48,29 @@ def aggregate_bound(cluster, requests) -> float:
     server, slope, intercept = capacity_hull(cluster, R)
     last = np.append(server[1:] != server[:-1], True)
     with np.errstate(divide="ignore", invalid="ignore"):
-        end = np.where(last, R, (np.append(intercept[1:], 0) - intercept) / (slope - np.append(slope[1:], 0)))
-    width = slope * (end - np.where(np.insert(last[:-1], 0, True), 0.0, np.insert(end[:-1], 0, 0.0)))  # visits on each piece
+        end = np.where(
+            last, R, (np.append(intercept[1:], 0) - intercept) / (slope - np.append(slope[1:], 0))
+        )
+    # visits on each piece
+    width = slope * (
+        end - np.where(np.insert(last[:-1], 0, True), 0.0, np.insert(end[:-1], 0, 0.0))
+    )
     t = cluster.rtt[demand > 0].min(axis=0)[server]
     use = (slope > 1e-12) & np.isfinite(t)
     rate = cluster.tau[server][use] + t[use] / slope[use]
     order = np.argsort(rate, kind="stable")
     taken = np.diff(np.minimum(np.cumsum(width[use][order]), R * L), prepend=0.0)
     if taken.sum() < R * L * (1 - 1e-9):
-        raise Infeasible(f"{R} requests need {R * L} block visits; the servers have room for {int(taken.sum() + 1e-6)}")
+        raise Infeasible(
+            f"{R} requests need {R * L} block visits; the servers have room for"
+            f" {int(taken.sum() + 1e-6)}"
+        )
     return float(taken @ rate[order] / R)
 
-# %% ../../nbs/blocks/05_bounds.ipynb #a9d434f7
+# %% ../../nbs/blocks/05_bounds.ipynb #e4cdfda4
 def cheapest_patterns(visit, block, most, blocks):
-    """The cheapest way for each client to split the blocks of a chain over servers, whatever they hold.
+    """The cheapest way for each client to split the blocks of a chain over servers, whatever they
+    hold.
 
     Parameters
     ----------
@@ -91,7 +101,8 @@ def cheapest_patterns(visit, block, most, blocks):
     for j in np.flatnonzero(most):
         k = np.arange(most[j], 0, -1)
         before = np.concatenate([np.full((C, most[j]), np.inf), F[:, :-1]], axis=1)
-        reach = np.lib.stride_tricks.sliding_window_view(before, most[j], axis=1) + block[j] * k  # row b holds F[b - k] + block k for k = most, ..., 1
+        # row b holds F[b - k] + block k for k = most, ..., 1
+        reach = np.lib.stride_tricks.sliding_window_view(before, most[j], axis=1) + block[j] * k
         at = reach.argmin(axis=2)
         cost = visit[:, j, None] + np.take_along_axis(reach, at[:, :, None], axis=2)[:, :, 0]
         chosen[j] = np.where(cost < F, k[at], 0)
@@ -111,14 +122,16 @@ def price_bound(cluster, requests, price, hull=None):
     cluster : Cluster
     requests : int or array_like (clients,)
     price : array_like (lines,)
-        At least 0, one for each line of `capacity_hull` for all requests together. Time per block visit.
+        At least 0, one for each line of `capacity_hull` for all requests together. Time per block
+        visit.
     hull : tuple, optional
         ``capacity_hull(cluster, R)``, where it is at hand.
 
     Returns
     -------
     bound : float
-        A lower bound on the mean cost per request and generated token of every plan; ``B(pi)`` of (eq-bounds-lagrange).
+        A lower bound on the mean cost per request and generated token of every plan; ``B(pi)`` of
+        (eq-bounds-lagrange).
     k : ndarray (clients with requests, n) of int
         The cheapest patterns.
 
@@ -131,12 +144,20 @@ def price_bound(cluster, requests, price, hull=None):
     server, slope, intercept = hull or capacity_hull(cluster, int(demand.sum()))
     price = np.asarray(price, float)
     if price.shape != server.shape or not (price >= 0).all():
-        raise ValueError(f"price_bound: price has shape {price.shape} and least element {price.min(initial=np.inf)}; give {len(server)} prices, each at least 0")
-    rent, back = np.bincount(server, price, cluster.n), np.bincount(server, price * slope, cluster.n)
-    cost, k = cheapest_patterns(cluster.rtt[demand > 0] - back, cluster.tau + rent, cluster.counts(1), cluster.blocks)
+        raise ValueError(
+            f"price_bound: price has shape {price.shape} and least element"
+            f" {price.min(initial=np.inf)}; give {len(server)} prices, each at least 0"
+        )
+    rent, back = (
+        np.bincount(server, price, cluster.n),
+        np.bincount(server, price * slope, cluster.n),
+    )
+    cost, k = cheapest_patterns(
+        cluster.rtt[demand > 0] - back, cluster.tau + rent, cluster.counts(1), cluster.blocks
+    )
     return float((cost @ demand[demand > 0] - price @ intercept) / max(demand.sum(), 1)), k
 
-# %% ../../nbs/blocks/05_bounds.ipynb #a707943e
+# %% ../../nbs/blocks/05_bounds.ipynb #712a9fcf
 @dataclass(frozen=True, eq=False)
 class ChainBound:
     """A lower bound on the cost of every plan, with the prices that prove it.
@@ -146,7 +167,8 @@ class ChainBound:
     cluster : Cluster
     requests : ndarray (clients,) of int
     server, slope, intercept : ndarray (lines,)
-        What the prices are for: ``visits at the server <= slope · requests at the server + intercept``.
+        What the prices are for: ``visits at the server <= slope · requests at the server +
+        intercept``.
     price : ndarray (lines,)
         At least 0; time per block visit.
     value : float
@@ -175,20 +197,31 @@ class ChainBound:
 
     def recompute(self) -> float:
         """The bound again, from the cluster, the requests and the prices alone."""
-        return price_bound(self.cluster, self.requests, self.price)[0] if self.requests.any() else 0.0
+        return (
+            price_bound(self.cluster, self.requests, self.price)[0] if self.requests.any() else 0.0
+        )
 
     def summary(self) -> str:
         """What a person reads first."""
-        return (f"no plan for {self.requests.sum()} requests costs less than {self.value:.6g} {self.cluster.time_unit} per token "
-                f"({int((self.price > 0).sum())} prices; {self.columns} patterns, {self.rounds} rounds, {self.seconds:.2g} s)")
+        return (
+            f"no plan for {self.requests.sum()} requests costs less than {self.value:.6g}"
+            f" {self.cluster.time_unit} per token ({int((self.price > 0).sum())} prices;"
+            f" {self.columns} patterns, {self.rounds} rounds, {self.seconds:.2g} s)"
+        )
 
     def to_frame(self):
         """A pandas table with a row for each line that has a price."""
         import pandas as pd
 
         at = np.flatnonzero(self.price > 0)
-        return pd.DataFrame({"server": [self.cluster.servers[j] for j in self.server[at]], "visits per request": self.slope[at], "visits": self.intercept[at],
-                             f"price, {self.cluster.time_unit}": self.price[at]})
+        return pd.DataFrame(
+            {
+                "server": [self.cluster.servers[j] for j in self.server[at]],
+                "visits per request": self.slope[at],
+                "visits": self.intercept[at],
+                f"price, {self.cluster.time_unit}": self.price[at],
+            }
+        )
 
 
 SMOOTHING = 0.6  # weight of the best prices so far; 0 is plain column generation
@@ -220,7 +253,8 @@ def chain_bound(cluster, requests, tolerance=1e-6, rounds=500, time_limit=60.0) 
 
     Notes
     -----
-    The value of (eq-bounds-master), at least that of `lone_bound` and of `aggregate_bound`. A round costs a knapsack, ``O(clients · L · sum of m(1))``,
+    The value of (eq-bounds-master), at least that of `lone_bound` and of `aggregate_bound`. A round
+    costs a knapsack, ``O(clients · L · sum of m(1))``,
     and a linear program with a row for each corner of each server's envelope.
     """
     import highspy
@@ -230,16 +264,27 @@ def chain_bound(cluster, requests, tolerance=1e-6, rounds=500, time_limit=60.0) 
     hull = server, slope, intercept = capacity_hull(cluster, R)
     C, S = len(active), len(server)
     best, price, limit, history, seen = lone_bound(cluster, demand), np.zeros(S), np.inf, [], set()
-    scale = best or 1.0                                              # a tolerance is absolute, so costs are brought to about 1
-    dear = 10.0                                                      # a request's cost in an artificial column, in lone bounds
+    # a tolerance is absolute, so costs are brought to about 1
+    scale = best or 1.0
+    dear = 1e4
 
     lp = highspy.HighsLp()
     lp.num_col_, lp.num_row_ = C, C + S
     lp.col_cost_, lp.col_lower_, lp.col_upper_ = np.full(C, dear), np.zeros(C), np.full(C, np.inf)
-    lp.row_lower_, lp.row_upper_ = np.concatenate([demand[active], np.full(S, -np.inf)]), np.concatenate([demand[active], intercept])
+    lp.row_lower_, lp.row_upper_ = (
+        np.concatenate([demand[active], np.full(S, -np.inf)]),
+        np.concatenate([demand[active], intercept]),
+    )
     lp.a_matrix_.format_ = highspy.MatrixFormat.kColwise
-    lp.a_matrix_.start_, lp.a_matrix_.index_, lp.a_matrix_.value_ = np.arange(C + 1), np.arange(C), np.ones(C)
-    highs = highspy.Highs.__base__()                                 # see `solve` of the chapter on mixed-integer programs
+    lp.a_matrix_.start_, lp.a_matrix_.index_, lp.a_matrix_.value_ = (
+        np.arange(C + 1),
+        np.arange(C),
+        np.ones(C),
+    )
+    # one thread, whatever other models of this process have run with
+    highspy.Highs.resetGlobalScheduler(True)
+    # see `solve` of the chapter on mixed-integer programs
+    highs = highspy.Highs.__base__()
     for name, value in {"output_flag": False, "threads": 1}.items():
         highs.setOptionValue(name, value)
     highs.passModel(lp)
@@ -255,38 +300,77 @@ def chain_bound(cluster, requests, tolerance=1e-6, rounds=500, time_limit=60.0) 
             seen.add((c, k[c].tobytes()))
             row = np.flatnonzero(k[c, server])
             cost = cluster.tau @ k[c] + cluster.rtt[active[c]][k[c] > 0].sum()
-            highs.addCol(cost / scale, 0.0, np.inf, 1 + len(row), np.append(c, C + row).astype(np.int32), np.append(1.0, k[c, server[row]] - slope[row]))
+            highs.addCol(
+                cost / scale,
+                0.0,
+                np.inf,
+                1 + len(row),
+                np.append(c, C + row).astype(np.int32),
+                np.append(1.0, k[c, server[row]] - slope[row]),
+            )
+        if not fresh and weight == 0 and history:  # nothing left to add
+            x = np.array(highs.getSolution().col_value)[:C]
+            if x.max() <= 1e-7 * R:
+                break
+            still = replace(
+                cluster,
+                tau=np.zeros(cluster.n),
+                rtt=np.where(np.isfinite(cluster.rtt), 0.0, np.inf),
+            )
+            if price_bound(still, demand, duals / max(duals.max(), 1e-300), hull)[0] > 1e-7:
+                raise Infeasible(
+                    f"{R} requests do not fit: prices on the servers' capacities prove that no"
+                    " mixture of chains stays within all of them"
+                )
+            if dear > 1e9:
+                break
+            dear *= 100
+            for c in range(C):
+                highs.changeColCost(c, dear)
+        # after a round without a new pattern ask at the multipliers themselves
+        weight = SMOOTHING if fresh and history else 0.0
         highs.run()
         if highs.getModelStatus() != highspy.HighsModelStatus.kOptimal:
             break
-        solution, limit = highs.getSolution(), highs.getInfo().objective_function_value * scale / R
-        duals = np.maximum(-np.array(solution.row_dual)[C:], 0.0) * scale
+        duals = np.maximum(-np.array(highs.getSolution().row_dual)[C:], 0.0) * scale
+        limit = highs.getInfo().objective_function_value * scale / R
         history.append((best, limit))
-        finished = best >= limit * (1 - tolerance) or (not fresh and weight == 0)
-        weight = SMOOTHING if fresh else 0.0                         # after a round without a new pattern ask at the multipliers themselves
-        if finished and max(solution.col_value[:C]) <= 1e-7:
+        if best >= limit * (1 - tolerance):
             break
-        if finished:                                                 # an artificial column is in use: nothing fits, or it was too cheap
-            still = replace(cluster, tau=np.zeros(cluster.n), rtt=np.where(np.isfinite(cluster.rtt), 0.0, np.inf))
-            if price_bound(still, demand, duals / max(duals.max(), 1e-300), hull)[0] > 1e-7:
-                raise Infeasible(f"{R} requests do not fit: prices on the servers' capacities prove that no mixture of chains stays within all of them")
-            dear, limit, weight = 10 * dear, np.inf, 1.0            # the next round asks at the best prices, as the multipliers are out of date
-            if dear > 1e8:
-                break
-            for c in range(C):
-                highs.changeColCost(c, dear)
     value = price_bound(cluster, demand, price, hull)[0] if C else 0.0
-    return ChainBound(cluster, demand, *hull, price, value, max(limit, value) if C else 0.0, len(seen), len(history), time.perf_counter() - began, np.array(history).reshape(-1, 2))
+    return ChainBound(
+        cluster,
+        demand,
+        *hull,
+        price,
+        value,
+        max(limit, value) if C else 0.0,
+        len(seen),
+        len(history),
+        time.perf_counter() - began,
+        np.array(history).reshape(-1, 2),
+    )
 
-# %% ../../nbs/blocks/05_bounds.ipynb #f1a5fd6d
+# %% ../../nbs/blocks/05_bounds.ipynb #69ab9fd2
 def rent_curve(memory=24, requests=4) -> Picture:
-    """The bound that a price on the fastest of three servers proves, by the price, with that server's memory and the number of requests."""
+    """The bound that a price on the fastest of three servers proves, by the price, with that
+    server's memory and the number of requests.
+    """
     cluster = Cluster(8, 4, 1, [memory, 64, 64], [5, 20, 20], [10, 10, 10])
     server, slope, intercept = hull = capacity_hull(cluster, requests)
     on = np.flatnonzero(server == 0)
     line = on[np.argmin(slope[on] * requests + intercept[on])] if len(on) else 0
     rent = np.linspace(0, 40, 41)
-    proved = [price_bound(cluster, requests, np.where(np.arange(len(server)) == line, v, 0.0), hull)[0] for v in rent]
+    proved = [
+        price_bound(cluster, requests, np.where(np.arange(len(server)) == line, v, 0.0), hull)[0]
+        for v in rent
+    ]
     best = int(np.argmax(proved))
-    return lines({"proved": np.array(proved), "without a price": np.full(41, proved[0])}, x=rent, xlabel="price of a block visit on the fast server, ms", ylabel="ms per token",
-                 title=f"best price {rent[best]:.0f} ms: no plan below {proved[best]:.1f} ms", ylim=(0, 200))
+    return lines(
+        {"proved": np.array(proved), "without a price": np.full(41, proved[0])},
+        x=rent,
+        xlabel="price of a block visit on the fast server, ms",
+        ylabel="ms per token",
+        title=f"best price {rent[best]:.0f} ms: no plan below {proved[best]:.1f} ms",
+        ylim=(0, 200),
+    )

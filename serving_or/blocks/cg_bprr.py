@@ -17,7 +17,9 @@ from .routing import bulk, cheapest, lone_bound
 from ..tools.plots import Picture
 
 # %% ../../nbs/blocks/03_cg_bprr.ipynb #4fd58d02
-RANKS = {  # one round trip for each server, from those of the clients (clients, n) and their requests (clients,)
+# one round trip for each server, from those of the clients (clients, n) and their requests
+# (clients,)
+RANKS = {
     "max": lambda t, requests: t.max(axis=0),
     "mean": lambda t, requests: requests @ t / requests.sum(),
     "min": lambda t, requests: t.min(axis=0),
@@ -34,7 +36,8 @@ def rank_rtt(cluster, requests, rank="max") -> np.ndarray:
     requests : int or array_like (clients,)
         Clients without requests do not count.
     rank : str
-        ``"max"``, ``"mean"`` (weighted by requests), ``"min"`` or ``"largest"`` (of the client with most requests).
+        ``"max"``, ``"mean"`` (weighted by requests), ``"min"`` or ``"largest"`` (of the client with
+        most requests).
 
     Returns
     -------
@@ -47,7 +50,8 @@ def rank_rtt(cluster, requests, rank="max") -> np.ndarray:
     demand = demand if demand.any() else np.ones(len(demand), int)
     t = cluster.rtt[demand > 0]
     reached = np.isfinite(t).all(axis=0)
-    return np.where(reached, RANKS[rank](np.where(reached, t, 0.0), demand[demand > 0]), np.inf)
+    one = t[0] if len(t) == 1 else RANKS[rank](np.where(reached, t, 0.0), demand[demand > 0])
+    return np.where(reached, one, np.inf)
 
 
 def pace(cluster, m, t) -> np.ndarray:
@@ -56,7 +60,8 @@ def pace(cluster, m, t) -> np.ndarray:
 
 # %% ../../nbs/blocks/03_cg_bprr.ipynb #f898342f
 def window_rule(m, f, pace, blocks, requests):
-    """The first phase as the rule reads: servers in order of pace take the window with the most time to win.
+    """The first phase as the rule reads: servers in order of pace take the window with the most
+    time to win.
 
     Parameters
     ----------
@@ -74,7 +79,7 @@ def window_rule(m, f, pace, blocks, requests):
     rest : ndarray of int
         Servers that are left, in order of pace.
     """
-    order = np.argsort(pace, kind="stable")[:np.isfinite(pace).sum()]
+    order = np.argsort(pace, kind="stable")[: np.isfinite(pace).sum()]
     price = 2 * pace[order].max(initial=0) or 1.0
     a, C, T = np.ones(len(m), int), np.zeros(blocks), np.full(blocks, requests * price)
     for i, j in enumerate(order):
@@ -82,13 +87,14 @@ def window_rule(m, f, pace, blocks, requests):
         if not short.any():
             return a, C, order[i:]
         sums, count = (np.concatenate([[0.0], v.cumsum()]) for v in (T, short))
-        win = np.where(count[m[j]:] > count[:-m[j]], sums[m[j]:] - sums[:-m[j]], -np.inf)
-        start = int(np.argmax(win >= win.max() - 1e-9 * requests * price))  # left-most, sums of floats compared up to rounding
+        win = np.where(count[m[j] :] > count[: -m[j]], sums[m[j] :] - sums[: -m[j]], -np.inf)
+        # left-most, sums of floats compared up to rounding
+        start = int(np.argmax(win >= win.max() - 1e-9 * requests * price))
         window = slice(start, start + m[j])
         T[window] -= (price - pace[j]) * np.clip(requests - C[window], 0, f[j])
         C[window] += f[j]
         a[j] = start + 1
-    return a, C, order[len(order):]
+    return a, C, order[len(order) :]
 
 
 def spread(a, C, rest, m, f):
@@ -100,19 +106,26 @@ def spread(a, C, rest, m, f):
         As `window_rule` returns them.
     m, f : ndarray (n,)
     """
+    # of every window of k blocks
+    blocks = {
+        k: np.add.outer(np.arange(len(C) - k + 1), np.arange(k))
+        for k in np.unique(m[rest]).tolist()
+    }
     for j in rest:
-        windows = np.lib.stride_tricks.sliding_window_view(C, m[j])
+        windows = C[blocks[int(m[j])]]
         least = windows.min(axis=1)
         tied = np.flatnonzero(least == least.min())
         if len(tied) > 1 and m[j] > 1:  # only windows with the same minimum need sorting
             tied = tied[np.lexsort(np.sort(windows[tied], axis=1).T[::-1])]
         a[j] = tied[0] + 1
-        C[tied[0]:tied[0] + m[j]] += f[j]
+        C[tied[0] : tied[0] + m[j]] += f[j]
 
 # %% ../../nbs/blocks/03_cg_bprr.ipynb #43db11c2
 def fastest(m, pace, blocks):
-    """The K fastest servers, K the least number whose blocks suffice (all of them when no number does), and the rest, both in order of pace."""
-    order = np.argsort(pace, kind="stable")[:np.isfinite(pace).sum()]
+    """The K fastest servers, K the least number whose blocks suffice (all of them when no number
+    does), and the rest, both in order of pace.
+    """
+    order = np.argsort(pace, kind="stable")[: np.isfinite(pace).sum()]
     K = int(np.searchsorted(np.cumsum(m[order]), blocks)) + 1
     return order[:K], order[K:]
 
@@ -157,7 +170,8 @@ def largest_requests(cluster, requests=1):
         return 0
     if cluster.cache_size == 0:
         return np.inf
-    low, high = 1, int(cluster.memory.max() / cluster.cache_size) + 2  # at high no server holds a block
+    # at high no server holds a block
+    low, high = 1, int(cluster.memory.max() / cluster.cache_size) + 2
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
@@ -165,7 +179,8 @@ def largest_requests(cluster, requests=1):
 
 
 class NoPlacement(NotFound):
-    """A method has no placement: what it reserves takes more memory than there is. Another placement may exist all the same.
+    """A method has no placement: what it reserves takes more memory than there is. Another
+    placement may exist all the same.
 
     Attributes
     ----------
@@ -201,7 +216,8 @@ def cg_bp(cluster, requests, design=None, rank="max") -> Placement:
     Raises
     ------
     NoPlacement
-        When ``design >= R`` and the servers hold fewer than L blocks; when ``design < R`` and the rule leaves a block with less capacity than R.
+        When ``design >= R`` and the servers hold fewer than L blocks; when ``design < R`` and the
+        rule leaves a block with less capacity than R.
 
     Notes
     -----
@@ -218,18 +234,31 @@ def cg_bp(cluster, requests, design=None, rank="max") -> Placement:
     if c >= R >= 1:
         if m.sum() < L:
             largest = largest_requests(cluster, demand)
-            raise NoPlacement(f"{int(L - m.sum())} of {L} blocks have no server: with caches of {c} requests reserved in each block, the servers hold {int(m.sum())} blocks. "
-                           f"CG-BPRR can place for up to {largest} requests; servers that share the requests may serve more: try sweep", int(L - m.sum()), largest, demand)
+            raise NoPlacement(
+                f"{int(L - m.sum())} of {L} blocks have no server: with caches of {c} requests"
+                f" reserved in each block, the servers hold {int(m.sum())} blocks. CG-BPRR can"
+                f" place for up to {largest} requests; servers that share the requests may serve"
+                " more: try sweep",
+                int(L - m.sum()),
+                largest,
+                demand,
+            )
         tiles, rest = fastest(m, speed, L)
         a, C = tile(m, tiles, L), np.zeros(L)
         for j in tiles:
-            C[a[j] - 1:a[j] - 1 + m[j]] += f[j]
+            C[a[j] - 1 : a[j] - 1 + m[j]] += f[j]
     else:
         a, C, rest = window_rule(m, f, speed, L, R)
         if (C < R).any():
             short = int((C < R).sum())
-            raise NoPlacement(f"{short} of {L} blocks, the first is {int(np.argmax(C < R)) + 1}, have capacity for fewer than {R} requests when each server "
-                              f"reserves caches of {c}; take another design, or let sweep choose it", short, largest_requests(cluster, demand), demand)
+            raise NoPlacement(
+                f"{short} of {L} blocks, the first is {int(np.argmax(C < R)) + 1}, have capacity"
+                f" for fewer than {R} requests when each server reserves caches of {c}; take"
+                " another design, or let sweep choose it",
+                short,
+                largest_requests(cluster, demand),
+                demand,
+            )
     spread(a, C, rest, m, f)
     return Placement(a, m)
 
@@ -275,7 +304,8 @@ def cg_bprr(cluster, requests, design=None, rank="max") -> Plan:
     Returns
     -------
     Plan
-        ``cost <= guarantee`` when ``design >= R``; ``bound`` is `lone_bound`, which holds for every plan.
+        ``cost <= guarantee`` when ``design >= R``; ``bound`` is `lone_bound`, which holds for every
+        plan.
 
     Raises
     ------
@@ -286,7 +316,8 @@ def cg_bprr(cluster, requests, design=None, rank="max") -> Plan:
 
     Notes
     -----
-    With ``design >= R`` each request takes its cheapest chain, which is optimal for the placement. With less, requests are routed greedily within memory.
+    With ``design >= R`` each request takes its cheapest chain, which is optimal for the placement.
+    With less, requests are routed greedily within memory.
     """
     demand = cluster.demand(requests)
     bound = lone_bound(cluster, demand)
@@ -299,21 +330,44 @@ def cg_bprr(cluster, requests, design=None, rank="max") -> Plan:
         chains, _, rest = bulk(cluster, placement, demand)
         if rest.any():
             served = int(demand.sum() - rest.sum())
-            raise NotFound(f"{served} of {demand.sum()} requests have a chain when servers reserve caches of {c}; take another design, or let sweep choose it",
-                           served, rest, bound)
-    return check(cluster, placement, chains, demand, bound, guarantee=guarantee(cluster, demand, c, rank), design=c)
+            raise NotFound(
+                f"{served} of {demand.sum()} requests have a chain when servers reserve caches of"
+                f" {c}; take another design, or let sweep choose it",
+                served,
+                rest,
+                bound,
+            )
+    return check(
+        cluster,
+        placement,
+        chains,
+        demand,
+        bound,
+        guarantee=guarantee(cluster, demand, c, rank),
+        design=c,
+    )
 
 # %% ../../nbs/blocks/03_cg_bprr.ipynb #a17d4979
 def conservative_or_not(memory_1=16, memory_2=12, memory_3=12, requests=4):
     """Three servers and four blocks: CG-BPRR beside the optimum."""
     from serving_or.blocks.model import Cluster
 
-    cluster = Cluster(4, 4, 1, [memory_1, memory_2, memory_3], [10, 20, 20], [10, 10, 10], servers=["server 1", "server 2", "server 3"])
+    cluster = Cluster(
+        4,
+        4,
+        1,
+        [memory_1, memory_2, memory_3],
+        [10, 20, 20],
+        [10, 10, 10],
+        servers=["server 1", "server 2", "server 3"],
+    )
     text = ""
     for name, solve in (("CG-BPRR", cg_bprr), ("Optimum", enumeration)):
         try:
             plan = solve(cluster, requests)
-            text += f"<p><b>{name}: {plan.cost:.4g} ms per token</b></p>" + spans(cluster, plan.placement, plan.chains, size=(560, 0))
+            text += f"<p><b>{name}: {plan.cost:.4g} ms per token</b></p>" + spans(
+                cluster, plan.placement, plan.chains, size=(560, 0)
+            )
         except (Infeasible, NotFound) as error:
             text += f"<p><b>{name}: no placement.</b> {error}</p>"
     return Picture(text)

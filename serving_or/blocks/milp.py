@@ -13,7 +13,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .model import TOLERANCE, Chain, Infeasible, NotFound, Placement, TooLarge, check
+from serving_or.blocks.model import (
+    TOLERANCE,
+    Chain,
+    Infeasible,
+    NotFound,
+    Placement,
+    TooLarge,
+    check,
+)
 from ..tools.plots import Picture, lines
 
 # %% ../../nbs/blocks/02_milp.ipynb #95db4ce8
@@ -37,12 +45,25 @@ def placements(cluster, limit=300_000):
         When there are more than ``limit``.
     """
     L = cluster.blocks
-    choices = [[(1, 0)] + [(a, m) for m in range(1, most + 1) for a in range(1, L - m + 2)] for most in cluster.counts(0)]
+    choices = [
+        [(1, 0)] + [(a, m) for m in range(1, most + 1) for a in range(1, L - m + 2)]
+        for most in cluster.counts(0)
+    ]
     size = int(np.prod([float(len(c)) for c in choices]))
     if size > limit:
-        raise TooLarge(f"{cluster.n} servers and {L} blocks have {size} placements; enumeration stops at {limit}: use milp, or take fewer servers", size, limit)
-    pick = np.stack(np.meshgrid(*(np.arange(len(c)) for c in choices), indexing="ij"), axis=-1).reshape(-1, cluster.n)
-    a, m = (np.stack([np.array(c)[pick[:, j], i] for j, c in enumerate(choices)], axis=-1) for i in (0, 1))
+        raise TooLarge(
+            f"{cluster.n} servers and {L} blocks have {size} placements; enumeration stops at"
+            f" {limit}: use milp, or take fewer servers",
+            size,
+            limit,
+        )
+    pick = np.stack(
+        np.meshgrid(*(np.arange(len(c)) for c in choices), indexing="ij"), axis=-1
+    ).reshape(-1, cluster.n)
+    a, m = (
+        np.stack([np.array(c)[pick[:, j], i] for j, c in enumerate(choices)], axis=-1)
+        for i in (0, 1)
+    )
     return a, m
 
 
@@ -65,7 +86,7 @@ def best_routing(cluster, placement, demand, cutoff=np.inf):
     chains : list of Chain
     """
     a, e, L = placement.a, placement.e, cluster.blocks
-    slots = np.minimum(cluster.slots(placement.m), L * np.sum(demand))        # finite, also without caches
+    slots = cluster.slots(placement.m)
     paths, found = [((), (), 1)], []
     while paths:
         servers, blocks, x = paths.pop()
@@ -79,7 +100,10 @@ def best_routing(cluster, placement, demand, cutoff=np.inf):
     offers = [[o for o in offer if o[0] < np.inf] for offer in offers]
     if not all(offers):
         return np.inf, []
-    later = np.cumsum([0.0] + [demand[c] * o[0][0] for c, o in zip(active[::-1], offers[::-1])])[::-1]  # what the clients after this one cost at least
+    # what the clients after this one cost at least
+    later = np.cumsum([0.0] + [demand[c] * o[0][0] for c, o in zip(active[::-1], offers[::-1])])[
+        ::-1
+    ]
     best = [cutoff, []]
 
     def search(i, at, rest, slots, total, chains):
@@ -92,10 +116,17 @@ def best_routing(cluster, placement, demand, cutoff=np.inf):
         if at == len(offers[i]) or total + rest * offers[i][at][0] + later[i + 1] >= best[0]:
             return
         cost, (servers, blocks) = offers[i][at]
-        for q in range(int(min(rest, np.min(slots[list(servers)] // np.array(blocks)))), -1, -1):
+        for q in range(int(min(rest, np.min(np.floor(slots[list(servers)] / np.array(blocks))))), -1, -1):
             left = slots.copy()
             left[list(servers)] -= q * np.array(blocks)
-            search(i, at + 1, rest - q, left, total + q * cost, chains + [Chain(active[i], servers, blocks, q)] * (q > 0))
+            search(
+                i,
+                at + 1,
+                rest - q,
+                left,
+                total + q * cost,
+                chains + [Chain(active[i], servers, blocks, q)] * (q > 0),
+            )
 
     search(0, 0, demand[active[0]] if len(active) else 0, slots, 0.0, [])
     return (best[0] if best[0] < cutoff else np.inf), best[1]
@@ -125,7 +156,14 @@ def enumeration(cluster, requests, limit=300_000):
     demand = cluster.demand(requests)
     a, m = placements(cluster, limit)
     best, answer = np.inf, None
-    held = ((a[:, :, None] <= np.arange(1, cluster.blocks + 1)) & (np.arange(1, cluster.blocks + 1) < (a + m)[:, :, None])).any(axis=1).all(axis=1)
+    held = (
+        (
+            (a[:, :, None] <= np.arange(1, cluster.blocks + 1))
+            & (np.arange(1, cluster.blocks + 1) < (a + m)[:, :, None])
+        )
+        .any(axis=1)
+        .all(axis=1)
+    )
     for i in np.flatnonzero(held | (demand.sum() == 0)):
         placement = Placement(a[i], m[i])
         total, chains = best_routing(cluster, placement, demand, best)
@@ -138,7 +176,8 @@ def enumeration(cluster, requests, limit=300_000):
 # %% ../../nbs/blocks/02_milp.ipynb #b564ace9
 @dataclass(frozen=True, eq=False)
 class Program:
-    """A mixed-integer program in arrays, ``min cost x`` with ``low <= matrix x <= high`` and ``lower <= x <= upper``.
+    """A mixed-integer program in arrays, ``min cost x`` with ``low <= matrix x <= high`` and
+    ``lower <= x <= upper``.
 
     Parameters
     ----------
@@ -164,7 +203,14 @@ class Builder:
     """Collects columns and rows in blocks, and makes a `Program` of them."""
 
     def __init__(self):
-        self.at, self.parts, self.entries, self.limits, self.width, self.height = {}, [], [], [], 0, 0
+        self.at, self.parts, self.entries, self.limits, self.width, self.height = (
+            {},
+            [],
+            [],
+            [],
+            0,
+            0,
+        )
 
     def columns(self, name, shape, upper=1.0, cost=0.0, lower=0.0, integer=False):
         """Add a block of columns; limits and costs are broadcast to its shape.
@@ -175,7 +221,12 @@ class Builder:
             The numbers of the columns, in this shape.
         """
         self.at[name] = self.width + np.arange(np.prod(shape, dtype=int)).reshape(shape)
-        self.parts.append([np.broadcast_to(np.asarray(v, float), shape).ravel() for v in (cost, lower, upper, integer)])
+        self.parts.append(
+            [
+                np.broadcast_to(np.asarray(v, float), shape).ravel()
+                for v in (cost, lower, upper, integer)
+            ]
+        )
         self.width += self.at[name].size
         return self.at[name]
 
@@ -187,17 +238,22 @@ class Builder:
         shape : tuple
             One row for each element.
         *terms : (value, columns)
-            ``columns`` is broadcast to the shape; axes beyond it are summed over. ``value`` is broadcast to the columns.
+            ``columns`` is broadcast to the shape; axes beyond it are summed over. ``value`` is
+            broadcast to the columns.
         low, high : array_like
             Limits, broadcast to the shape.
         """
         row = self.height + np.arange(np.prod(shape, dtype=int)).reshape(shape)
         for value, column in terms:
-            column = np.broadcast_to(column, shape + np.shape(column)[len(shape):])
+            column = np.broadcast_to(column, shape + np.shape(column)[len(shape) :])
             value = np.broadcast_to(np.asarray(value, float), column.shape)
-            where = np.broadcast_to(row.reshape(shape + (1,) * (column.ndim - len(shape))), column.shape)
+            where = np.broadcast_to(
+                row.reshape(shape + (1,) * (column.ndim - len(shape))), column.shape
+            )
             self.entries.append((value.ravel(), where.ravel(), column.ravel()))
-        self.limits.append([np.broadcast_to(np.asarray(v, float), shape).ravel() for v in (low, high)])
+        self.limits.append(
+            [np.broadcast_to(np.asarray(v, float), shape).ravel() for v in (low, high)]
+        )
         self.height += row.size
 
     def build(self):
@@ -236,7 +292,7 @@ class Answer:
     seconds: float
 
 
-def solve(program, time_limit=60.0, start=None, relaxed=False):
+def solve(program, time_limit=60.0, start=None, relaxed=False, gap=1e-9):
     """Hand a program to HiGHS.
 
     Parameters
@@ -248,6 +304,8 @@ def solve(program, time_limit=60.0, start=None, relaxed=False):
         Columns and values of a partial solution to begin with.
     relaxed : bool
         Ignore that columns are integer.
+    gap : float
+        Stop when value and bound are so close, relatively.
 
     Returns
     -------
@@ -261,7 +319,8 @@ def solve(program, time_limit=60.0, start=None, relaxed=False):
     import highspy
 
     lp, A = highspy.HighsLp(), program.matrix
-    scale = np.abs(program.cost).max() or 1.0                     # tolerances are absolute, so costs are brought to about 1
+    # tolerances are absolute, so costs are brought to about 1
+    scale = np.abs(program.cost).max() or 1.0
     lp.num_row_, lp.num_col_ = A.shape
     lp.col_cost_, lp.col_lower_, lp.col_upper_ = program.cost / scale, program.lower, program.upper
     lp.row_lower_, lp.row_upper_ = program.low, program.high
@@ -271,29 +330,58 @@ def solve(program, time_limit=60.0, start=None, relaxed=False):
     if mixed:
         kinds = highspy.HighsVarType.kContinuous, highspy.HighsVarType.kInteger
         lp.integrality_ = [kinds[i] for i in program.integer.astype(int)]
-    highs = highspy.Highs.__base__()                              # the class itself prints a banner into the caller's output
-    options = {"output_flag": False, "threads": 1, "time_limit": float(time_limit), "mip_rel_gap": 1e-9, "mip_abs_gap": 1e-9}
+    # one thread, whatever other models of this process have run with
+    highspy.Highs.resetGlobalScheduler(True)
+    # the class itself prints a banner into the caller's output
+    highs = highspy.Highs.__base__()
+    options = {
+        "output_flag": False,
+        "threads": 1,
+        "time_limit": float(time_limit),
+        "mip_rel_gap": gap,
+        "mip_abs_gap": 1e-9,
+    }
     for name, value in options.items():
         highs.setOptionValue(name, value)
     highs.passModel(lp)
     if start is not None:
-        highs.setSolution(len(start[0]), np.asarray(start[0], np.int32), np.asarray(start[1], float))
+        highs.setSolution(
+            len(start[0]), np.asarray(start[0], np.int32), np.asarray(start[1], float)
+        )
     began = time.perf_counter()
     highs.run()
     seconds, info, said = time.perf_counter() - began, highs.getInfo(), highs.getModelStatus()
-    names = {highspy.HighsModelStatus.kOptimal: "optimal", highspy.HighsModelStatus.kTimeLimit: "time_limit",
-             highspy.HighsModelStatus.kInfeasible: "infeasible", highspy.HighsModelStatus.kUnboundedOrInfeasible: "infeasible"}
+    names = {
+        highspy.HighsModelStatus.kOptimal: "optimal",
+        highspy.HighsModelStatus.kTimeLimit: "time_limit",
+        highspy.HighsModelStatus.kInfeasible: "infeasible",
+        highspy.HighsModelStatus.kUnboundedOrInfeasible: "infeasible",
+    }
     if said not in names:
-        raise NotFound(f"HiGHS stopped with {said.name}; the program has {A.shape[1]} columns and {A.shape[0]} rows")
+        raise NotFound(
+            f"HiGHS stopped with {said.name}; the program has {A.shape[1]} columns and {A.shape[0]}"
+            " rows"
+        )
     have = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
     solution = highs.getSolution()
-    bound = info.mip_dual_bound if mixed else info.objective_function_value if names[said] == "optimal" else -np.inf
-    return Answer(names[said], np.array(solution.col_value) if have else None,
-                  None if mixed or not solution.dual_valid else np.array(solution.row_dual) * scale, bound * scale, seconds)
+    bound = (
+        info.mip_dual_bound
+        if mixed
+        else info.objective_function_value
+        if names[said] == "optimal"
+        else -np.inf
+    )
+    return Answer(
+        names[said],
+        np.array(solution.col_value) if have else None,
+        None if mixed or not solution.dual_valid else np.array(solution.row_dual) * scale,
+        bound * scale,
+        seconds,
+    )
 
 # %% ../../nbs/blocks/02_milp.ipynb #457118b3
 def dual_value(program, y):
-    """The lower bound of {eq}`eq-milp-dual` from any row multipliers.
+    """The lower bound of (eq-milp-dual) from any row multipliers.
 
     Parameters
     ----------
@@ -310,11 +398,15 @@ def dual_value(program, y):
     limit = np.where(y > 0, program.low, program.high)
     d = program.cost - program.matrix.T @ y
     d = np.where(np.abs(d) < 1e-12, 0.0, d)
-    return float(y @ np.where(y == 0, 0.0, limit) + np.sum(np.where(d > 0, d * program.lower, d * program.upper)))
+    return float(
+        y @ np.where(y == 0, 0.0, limit)
+        + np.sum(np.where(d > 0, d * program.lower, d * program.upper))
+    )
 
 
 def relaxation(program, time_limit=60.0):
-    """The value of the linear relaxation, recomputed from its multipliers; a lower bound on the program.
+    """The value of the linear relaxation, recomputed from its multipliers; a lower bound on the
+    program.
 
     Parameters
     ----------
@@ -328,7 +420,13 @@ def relaxation(program, time_limit=60.0):
         Infinite when already the relaxation has no solution, minus infinity when time ran out.
     """
     answer = solve(program, time_limit, relaxed=True)
-    return np.inf if answer.status == "infeasible" else -np.inf if answer.duals is None else dual_value(program, answer.duals)
+    return (
+        np.inf
+        if answer.status == "infeasible"
+        else -np.inf
+        if answer.duals is None
+        else dual_value(program, answer.duals)
+    )
 
 # %% ../../nbs/blocks/02_milp.ipynb #05f16856
 def paper_program(cluster, demand):
@@ -345,35 +443,56 @@ def paper_program(cluster, demand):
     Program
         About ``5 R n²`` columns and ``14 R n²`` rows for R requests.
     """
-    n, L, s_m, s_c, tau = cluster.n, cluster.blocks, cluster.block_size, cluster.cache_size, cluster.tau
+    n, L, s_m, s_c, tau = (
+        cluster.n,
+        cluster.blocks,
+        cluster.block_size,
+        cluster.cache_size,
+        cluster.tau,
+    )
     client = np.repeat(np.arange(len(demand)), demand)
     R, reach = len(client), np.isfinite(cluster.rtt[client])
     t, other, b = np.where(reach, cluster.rtt[client], 0.0), ~np.eye(n, dtype=bool), Builder()
 
     a, m = (b.columns(name, (n,), L, lower=1, integer=True) for name in ("a", "m"))
     f = b.columns("f", (R, n, n), other & reach[:, None], t[:, None] / R, integer=True)
-    f_in = b.columns("f_in", (R, n), reach, (t - tau) / R, integer=True)        # delta = f, so its time is part of f's cost
+    # delta = f, so its time is part of f's cost
+    f_in = b.columns("f_in", (R, n), reach, (t - tau) / R, integer=True)
     f_out = b.columns("f_out", (R, n), integer=True)
     alpha, gamma = (b.columns(name, (R, n, n), L * other, tau / R) for name in ("alpha", "gamma"))
     beta, delta = (b.columns(name, (R, n, n), L * other, -tau / R) for name in ("beta", "delta"))
     alpha_in, gamma_in = (b.columns(name, (R, n), L, tau / R) for name in ("alpha_in", "gamma_in"))
     beta_out, delta_out = (b.columns(name, (R, n), L) for name in ("beta_out", "delta_out"))
-    products = [(alpha, f, a), (gamma, f, m), (beta, f, a[:, None]), (delta, f, m[:, None]),
-                (alpha_in, f_in, a), (gamma_in, f_in, m), (beta_out, f_out, a), (delta_out, f_out, m)]
+    products = [
+        (alpha, f, a),
+        (gamma, f, m),
+        (beta, f, a[:, None]),
+        (delta, f, m[:, None]),
+        (alpha_in, f_in, a),
+        (gamma_in, f_in, m),
+        (beta_out, f_out, a),
+        (delta_out, f_out, m),
+    ]
     for w, g, z in products:
         b.rows(w.shape, (1, w), (-L, g), high=0)
         b.rows(w.shape, (1, w), (-1, z), high=0)
         b.rows(w.shape, (1, z), (L, g), (-1, w), high=L)
 
-    b.rows((R, n), (1, alpha_in), high=1)                                        # the link rows
+    b.rows((R, n), (1, alpha_in), high=1)  # the link rows
     b.rows((R, n, n), (1, alpha), (-1, a[:, None]), (-1, m[:, None]), high=0)
     b.rows((R, n, n), (1, beta), (1, delta), (-1, a), (-1, m), high=-1)
     b.rows((R, n), (L + 1, f_out), (-1, a), (-1, m), high=0)
     b.rows((n,), (1, a), (1, m), high=L + 1)
 
-    at = lambda v: np.moveaxis(v, -1, 0).reshape(n, -1)                          # all that belongs to server j, in row j
-    b.rows((n,), (s_m, m), *((s_c, at(v)) for v in (alpha, gamma, alpha_in, gamma_in)), *((-s_c, at(v)) for v in (beta, delta, f_in)),
-           high=cluster.memory * (1 + TOLERANCE))
+    # all that belongs to server j, in row j
+    at = lambda v: np.moveaxis(v, -1, 0).reshape(n, -1)
+    b.rows(
+        (n,),
+        (s_m, m),
+        *((s_c, at(v)) for v in (alpha, gamma, alpha_in, gamma_in)),
+        *((-s_c, at(v)) for v in (beta, delta, f_in)),
+        high=cluster.memory * (1 + TOLERANCE),
+    )
     b.rows((R, n), (1, f_in), (1, np.moveaxis(f, 1, 2)), (-1, f), (-1, f_out), low=0, high=0)
     b.rows((R,), (1, f_in), low=1, high=1)
     b.rows((R,), (1, f_out), low=1, high=1)
@@ -392,12 +511,15 @@ def capacity(cluster, requests):
     Returns
     -------
     ndarray (n, R + 1)
-        ``phi_j(U) = max over m of min(U m, slots_j(m))`` for U = 0, ..., R, by part (iii) of the theorem.
+        ``phi_j(U) = max over m of min(U m, slots_j(m))`` for U = 0, ..., R, by part (iii) of the
+        theorem.
     """
     U = np.arange(requests + 1)
     m = cluster.counts(U)
     more = np.minimum(m + 1, cluster.blocks)
-    return np.where(U > 0, np.maximum(U[:, None] * m, np.where(m < more, cluster.slots(more), 0)).T, 0.0)
+    return np.where(
+        U > 0, np.maximum(U[:, None] * m, np.where(m < more, cluster.slots(more), 0)).T, 0.0
+    )
 
 
 def envelope(x, y):
@@ -415,7 +537,9 @@ def envelope(x, y):
     """
     keep = []
     for i in range(len(x)):
-        while len(keep) > 1 and (y[keep[-1]] - y[keep[-2]]) * (x[i] - x[keep[-1]]) <= (y[i] - y[keep[-1]]) * (x[keep[-1]] - x[keep[-2]]):
+        while len(keep) > 1 and (y[keep[-1]] - y[keep[-2]]) * (x[i] - x[keep[-1]]) <= (
+            y[i] - y[keep[-1]]
+        ) * (x[keep[-1]] - x[keep[-2]]):
             keep.pop()
         keep.append(i)
     x, y = np.asarray(x, float)[keep], np.asarray(y, float)[keep]
@@ -438,17 +562,27 @@ def capacity_hull(cluster, requests):
     slope, intercept : ndarray (lines,)
     """
     _, first, kind = np.unique(cluster.memory, return_index=True, return_inverse=True)
-    hulls = [envelope(np.arange(requests + 1), phi) for phi in capacity(cluster.take(first), requests)]
+    hulls = [
+        envelope(np.arange(requests + 1), phi) for phi in capacity(cluster.take(first), requests)
+    ]
     return _by_server([hulls[k] for k in kind])
 
 
 def memory_hull(cluster, requests):
-    """Lines that say the same as the memory of each server: ``visits <= slope · blocks held + intercept``; see `capacity_hull`."""
+    """Lines that say the same as the memory of each server: ``visits <= slope · blocks held +
+    intercept``; see `capacity_hull`.
+    """
     hulls = []
     for j, most in enumerate(cluster.counts(0)):
         m = np.arange(most + 1)
-        room = (cluster.memory[j] * (1 + TOLERANCE) - cluster.block_size * m) / (cluster.cache_size or np.nan)
-        hulls.append(envelope(m, np.fmin(requests * m, np.floor(room))) if most else (np.zeros(1), np.zeros(1)))
+        room = (cluster.memory[j] * (1 + TOLERANCE) - cluster.block_size * m) / (
+            cluster.cache_size or np.nan
+        )
+        hulls.append(
+            envelope(m, np.fmin(requests * m, np.floor(room)))
+            if most
+            else (np.zeros(1), np.zeros(1))
+        )
     return _by_server(hulls)
 
 
@@ -467,12 +601,14 @@ def line_program(cluster, demand, cuts=True):
         Every memory must hold at least one block with a cache.
     demand : ndarray (clients,) of int
     cuts : bool
-        With the hulls, visits no longer than fit, and alike servers in order; otherwise with the memory row alone.
+        With the hulls, visits no longer than fit, and alike servers in order; otherwise with the
+        memory row alone.
 
     Returns
     -------
     Program
-        ``3 (1 + clients) n L`` columns, independent of the requests; row c is the demand of client c.
+        ``3 (1 + clients) n L`` columns, independent of the requests; row c is the demand of client
+        c.
     """
     n, L, C, R = cluster.n, cluster.blocks, len(demand), int(demand.sum())
     reach, longest, b = np.isfinite(cluster.rtt), cluster.counts(1), Builder()
@@ -486,34 +622,75 @@ def line_program(cluster, demand, cuts=True):
     y = b.columns("y", (C, n, L), room)
 
     b.rows((C,), (1, x[:, :, 0]), low=demand, high=demand)
-    b.rows((C, L - 1), (1, np.moveaxis(x, 1, 2)[:, 1:]), (-1, np.moveaxis(y, 1, 2)[:, :-1]), low=0, high=0)
+    b.rows(
+        (C, L - 1),
+        (1, np.moveaxis(x, 1, 2)[:, 1:]),
+        (-1, np.moveaxis(y, 1, 2)[:, :-1]),
+        low=0,
+        high=0,
+    )
     b.rows((n,), (1, z[:, 0]), (-1, s[:, 0]), low=0, high=0)
-    b.rows((n, L - 1), (1, z[:, 1:]), (-1, z[:, :-1]), (1, q[:, :-1]), (-1, s[:, 1:]), low=0, high=0)
+    b.rows(
+        (n, L - 1), (1, z[:, 1:]), (-1, z[:, :-1]), (1, q[:, :-1]), (-1, s[:, 1:]), low=0, high=0
+    )
     b.rows((n,), (1, q[:, -1]), (-1, z[:, -1]), low=0, high=0)
     b.rows((n,), (1, s), high=1)
     b.rows((C, n), (1, h[:, :, 0]), (-1, x[:, :, 0]), low=0, high=0)
-    b.rows((C, n, L - 1), (1, h[:, :, 1:]), (-1, h[:, :, :-1]), (1, y[:, :, :-1]), (-1, x[:, :, 1:]), low=0, high=0)
+    b.rows(
+        (C, n, L - 1),
+        (1, h[:, :, 1:]),
+        (-1, h[:, :, :-1]),
+        (1, y[:, :, :-1]),
+        (-1, x[:, :, 1:]),
+        low=0,
+        high=0,
+    )
     b.rows((C, n), (1, y[:, :, -1]), (-1, h[:, :, -1]), low=0, high=0)
     b.rows((C, n, L), (1, h), (-room, z), high=0)
     b.rows((C, n, L), (1, y), (-room, q), high=0)
 
-    visits, entries = (np.moveaxis(v, 1, 0).reshape(n, -1) for v in (h, x))      # all that belongs to server j, in row j
+    # all that belongs to server j, in row j
+    visits, entries = (np.moveaxis(v, 1, 0).reshape(n, -1) for v in (h, x))
     if not cuts:
-        b.rows((n,), (cluster.block_size, z), (cluster.cache_size, visits), high=cluster.memory * (1 + TOLERANCE))
+        b.rows(
+            (n,),
+            (cluster.block_size, z),
+            (cluster.cache_size, visits),
+            high=cluster.memory * (1 + TOLERANCE),
+        )
         return b.build()
     b.rows((n,), (1, z), high=cluster.counts(0))
-    for (server, slope, intercept), total in ((capacity_hull(cluster, R), entries), (memory_hull(cluster, R), z)):
-        b.rows((len(server),), (1, visits[server]), (-slope[:, None], total[server]), high=intercept)
+    for (server, slope, intercept), total in (
+        (capacity_hull(cluster, R), entries),
+        (memory_hull(cluster, R), z),
+    ):
+        b.rows(
+            (len(server),), (1, visits[server]), (-slope[:, None], total[server]), high=intercept
+        )
     back = np.arange(L)[:, None] - np.arange(L)
-    b.rows((C, n, L), (1, h), (-1.0 * ((back >= 0) & (back < longest[:, None, None])), x[:, :, None]), high=0)
+    b.rows(
+        (C, n, L),
+        (1, h),
+        (-1.0 * ((back >= 0) & (back < longest[:, None, None])), x[:, :, None]),
+        high=0,
+    )
     for group in alike(cluster):
-        b.rows((len(group) - 1,), (np.arange(1, L + 1), s[group[:-1]]), (-np.arange(1, L + 1), s[group[1:]]), high=0)
+        b.rows(
+            (len(group) - 1,),
+            (np.arange(1, L + 1), s[group[:-1]]),
+            (-np.arange(1, L + 1), s[group[1:]]),
+            high=0,
+        )
     return b.build()
 
 
 def alike(cluster):
-    """Groups of two or more servers that are equal in memory, tau and all round trips: list of ndarray of int."""
-    _, kind = np.unique(np.vstack([cluster.memory, cluster.tau, cluster.rtt]), axis=1, return_inverse=True)
+    """Groups of two or more servers that are equal in memory, tau and all round trips: list of
+    ndarray of int.
+    """
+    _, kind = np.unique(
+        np.vstack([cluster.memory, cluster.tau, cluster.rtt]), axis=1, return_inverse=True
+    )
     groups = [np.flatnonzero(kind.ravel() == k) for k in range(kind.max() + 1)]
     return [g for g in groups if len(g) > 1]
 
@@ -524,7 +701,8 @@ def read_line(program, x):
     m = z.sum(axis=1)
     a = np.where(m > 0, z.argmax(axis=1) + 1, 1)
     e, chains, L = a + m, [], z.shape[1]
-    enter = enter * (np.arange(1, L + 1) < e[:, None])                            # a visit of no blocks costs a round trip and helps nobody
+    # a visit of no blocks costs a round trip and helps nobody
+    enter = enter * (np.arange(1, L + 1) < e[:, None])
     for c in range(len(enter)):
         while enter[c, :, 0].any():
             at, servers, blocks = 1, [], []
@@ -561,24 +739,39 @@ def write_line(program, cluster, plan):
     a, m, L = plan.placement.a, plan.placement.m, cluster.blocks
     enter = np.zeros(program.at["x"].shape)
     for chain in plan.chains:
-        np.add.at(enter, (chain.client, list(chain.servers), np.cumsum([0, *chain.blocks[:-1]])), chain.count)
+        np.add.at(
+            enter,
+            (chain.client, list(chain.servers), np.cumsum([0, *chain.blocks[:-1]])),
+            chain.count,
+        )
     order = np.arange(cluster.n)
     for group in alike(cluster):
         order[group] = group[np.argsort(np.where(m > 0, a, 0)[group], kind="stable")]
     b = np.arange(1, L + 1)
-    first, last = (m > 0)[:, None] & (b == a[:, None]), (m > 0)[:, None] & (b == (a + m - 1)[:, None])
+    first, last = (
+        (m > 0)[:, None] & (b == a[:, None]),
+        (m > 0)[:, None] & (b == (a + m - 1)[:, None]),
+    )
     parts = {"s": first[order], "q": last[order], "x": enter[:, order]}
-    return np.concatenate([program.at[k].ravel() for k in parts]), np.concatenate([v.ravel() for v in parts.values()])
+    return np.concatenate([program.at[k].ravel() for k in parts]), np.concatenate(
+        [v.ravel() for v in parts.values()]
+    )
 
 
 def write_paper(program, cluster, plan):
-    """Columns and values of the integers of `paper_program` for a plan; unused servers hold a block."""
-    parts = {"a": plan.placement.a, "m": np.maximum(plan.placement.m, 1)} | {k: np.zeros(program.at[k].shape) for k in ("f", "f_in", "f_out")}
+    """Columns and values of the integers of `paper_program` for a plan; unused servers hold a
+    block.
+    """
+    parts = {"a": plan.placement.a, "m": np.maximum(plan.placement.m, 1)} | {
+        k: np.zeros(program.at[k].shape) for k in ("f", "f_in", "f_out")
+    }
     paths = [c.servers for c in sorted(plan.chains, key=lambda c: c.client) for _ in range(c.count)]
     for r, servers in enumerate(paths):
         parts["f_in"][r, servers[0]] = parts["f_out"][r, servers[-1]] = 1
         parts["f"][r, servers[:-1], servers[1:]] = 1
-    return np.concatenate([program.at[k].ravel() for k in parts]), np.concatenate([np.ravel(v) for v in parts.values()])
+    return np.concatenate([program.at[k].ravel() for k in parts]), np.concatenate(
+        [np.ravel(v) for v in parts.values()]
+    )
 
 
 def most_requests(cluster, requests, time_limit=60.0):
@@ -602,13 +795,17 @@ def most_requests(cluster, requests, time_limit=60.0):
         return 0
     program = line_program(cluster.take(keep), demand)
     low, cost = program.low.copy(), np.zeros(len(program.cost))
-    low[:len(demand)] = 0                                                         # these rows are the demands
+    # these rows are the demands
+    low[: len(demand)] = 0
     cost[program.at["x"][:, :, 0]] = -1
     answer = solve(replace(program, low=low, cost=cost), time_limit)
     return -round(cost @ answer.x) if answer.status == "optimal" else None
 
 # %% ../../nbs/blocks/02_milp.ipynb #af5fd58e
-FORMULATIONS = {"line": (line_program, read_line, write_line), "paper": (paper_program, read_paper, write_paper)}
+FORMULATIONS = {
+    "line": (line_program, read_line, write_line),
+    "paper": (paper_program, read_paper, write_paper),
+}
 
 
 def milp(cluster, requests, formulation="line", time_limit=60.0, start=None) -> "Plan":
@@ -620,7 +817,8 @@ def milp(cluster, requests, formulation="line", time_limit=60.0, start=None) -> 
     requests : int or array_like (clients,)
         See `Cluster.demand`.
     formulation : {"line", "paper"}
-        On the line of blocks, or with link variables and linearised products. The values agree; the second is for comparison.
+        On the line of blocks, or with link variables and linearised products. The values agree; the
+        second is for comparison.
     time_limit : float
         Seconds for the solver.
     start : Plan, optional
@@ -629,7 +827,8 @@ def milp(cluster, requests, formulation="line", time_limit=60.0, start=None) -> 
     Returns
     -------
     Plan
-        Its cost is recomputed; ``status`` is ``"optimal"`` or ``"time_limit"``; ``bound`` holds for all plans of the cluster.
+        Its cost is recomputed; ``status`` is ``"optimal"`` or ``"time_limit"``; ``bound`` holds for
+        all plans of the cluster.
 
     Raises
     ------
@@ -638,17 +837,21 @@ def milp(cluster, requests, formulation="line", time_limit=60.0, start=None) -> 
     BadPlan
         When ``start`` is not a plan for these requests.
     Infeasible
-        When no plan exists, with the blocks short if not even one request fits, and ``largest``, the most of these requests that can be served at once.
+        When no plan exists, with the blocks short if not even one request fits, and ``largest``,
+        the most of these requests that can be served at once.
     NotFound
         When time ran out before any plan was found, with the bound so far.
 
     Notes
     -----
-    Formulas (eq-milp-line) and (eq-milp-paper). Servers without memory for one block and one cache are left out first. NP-hard: the line is for up to
+    Formulas (eq-milp-line) and (eq-milp-paper). Servers without memory for one block and one cache
+    are left out first. NP-hard: the line is for up to
     about 6 servers when memory is tight, about 20 on fleets where it is not.
     """
     if formulation not in FORMULATIONS:
-        raise ValueError(f"milp: formulation is {formulation!r}; it must be one of {', '.join(FORMULATIONS)}")
+        raise ValueError(
+            f"milp: formulation is {formulation!r}; it must be one of {', '.join(FORMULATIONS)}"
+        )
     build, read, write = FORMULATIONS[formulation]
     demand, longest = cluster.demand(requests), cluster.counts(1)
     if start is not None:
@@ -658,8 +861,13 @@ def milp(cluster, requests, formulation="line", time_limit=60.0, start=None) -> 
     for c in np.flatnonzero(demand):
         short = cluster.blocks - int(longest[np.isfinite(cluster.rtt[c])].sum())
         if short > 0:
-            raise Infeasible(f"not one request of {cluster.clients[c]} fits: the servers that it reaches hold {cluster.blocks - short} blocks with a cache each, "
-                             f"the model has {cluster.blocks}", short, 0 if demand.sum() == demand[c] else None)
+            raise Infeasible(
+                f"not one request of {cluster.clients[c]} fits: the servers that it reaches hold"
+                f" {cluster.blocks - short} blocks with a cache each, the model has"
+                f" {cluster.blocks}",
+                short,
+                0 if demand.sum() == demand[c] else None,
+            )
     keep = np.flatnonzero(longest)
     small = cluster.take(keep)
     to_small, client = np.cumsum(longest > 0) - 1, np.repeat(np.arange(len(demand)), demand)
@@ -668,31 +876,60 @@ def milp(cluster, requests, formulation="line", time_limit=60.0, start=None) -> 
         "The same in the whole cluster's numbers."
         a, m = np.ones(cluster.n), np.zeros(cluster.n)
         a[keep], m[keep] = placement.a, placement.m
-        return Placement(a, m), [replace(c, client=client[c.client] if formulation == "paper" else c.client, servers=keep[list(c.servers)]) for c in chains]
+        return Placement(a, m), [
+            replace(
+                c,
+                client=client[c.client] if formulation == "paper" else c.client,
+                servers=keep[list(c.servers)],
+            )
+            for c in chains
+        ]
 
     program, began = build(small, demand), time.perf_counter()
     hint = None
     if start is not None:
         chains = [replace(c, servers=to_small[list(c.servers)]) for c in start.chains]
-        hint = write(program, small, check(small, Placement(start.placement.a[keep], start.placement.m[keep]), chains, demand))
+        hint = write(
+            program,
+            small,
+            check(
+                small, Placement(start.placement.a[keep], start.placement.m[keep]), chains, demand
+            ),
+        )
     answer = solve(program, time_limit, hint)
     left = max(time_limit - (time.perf_counter() - began), 1.0)
     if answer.status == "infeasible" and start is None:
         largest = most_requests(cluster, demand, left)
-        raise Infeasible(f"{demand.sum()} requests cannot be served at once" + (f"; {largest} of them can" if largest is not None else ""), largest=largest)
+        raise Infeasible(
+            f"{demand.sum()} requests cannot be served at once"
+            + (f"; {largest} of them can" if largest is not None else ""),
+            largest=largest,
+        )
     found = [] if answer.x is None else [check(cluster, *full(*read(program, answer.x)), demand)]
     found += [start] if start is not None else []
     if not found:
-        raise NotFound(f"no plan within {time_limit} s; give a start, or more time", bound=max(answer.bound, 0.0))
+        raise NotFound(
+            f"no plan within {time_limit} s; give a start, or more time",
+            bound=max(answer.bound, 0.0),
+        )
     best = min(found, key=lambda plan: plan.cost)
     trusted = answer.status != "infeasible" and answer.bound <= best.cost * (1 + 1e-6)
     bound = max(answer.bound if trusted else relaxation(program, left), 0.0)
     proved = answer.status == "optimal" and trusted and bound >= best.cost * (1 - 1e-6)
-    return check(cluster, best.placement, best.chains, demand, bound, "optimal" if proved else answer.status if answer.status == "time_limit" else "feasible")
+    return check(
+        cluster,
+        best.placement,
+        best.chains,
+        demand,
+        bound,
+        "optimal" if proved else answer.status if answer.status == "time_limit" else "feasible",
+    )
 
 # %% ../../nbs/blocks/02_milp.ipynb #a5c36075
 def capacity_picture(memory=24, block=4, cache=1, requests=24) -> Picture:
-    """The block visits that one server can serve, by the requests that use it, and the envelope of that."""
+    """The block visits that one server can serve, by the requests that use it, and the envelope of
+    that.
+    """
     U = np.arange(requests + 1)
     most = min(memory // block, 70)
     m = np.arange(1, most + 1)
@@ -701,5 +938,10 @@ def capacity_picture(memory=24, block=4, cache=1, requests=24) -> Picture:
     slope, intercept = envelope(U, phi)
     hull = np.min(slope * U[:, None] + intercept, axis=1)
     best = int(m[np.argmax(np.minimum(requests * m, slots))]) if most else 0
-    return lines({"envelope": hull, "possible": phi}, x=U, xlabel="requests at the server", ylabel="block visits",
-                 title=f"{memory} GB: {len(slope)} cuts; for {requests} requests hold {best} blocks")
+    return lines(
+        {"envelope": hull, "possible": phi},
+        x=U,
+        xlabel="requests at the server",
+        ylabel="block visits",
+        title=f"{memory} GB: {len(slope)} cuts; for {requests} requests hold {best} blocks",
+    )

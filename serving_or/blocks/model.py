@@ -21,9 +21,20 @@ from ..tools.plots import PALETTE, Picture, bars
 # %% ../../nbs/blocks/01_model.ipynb #5b6d43bc
 KB, MB, GB = 1e3, 1e6, 1e9  # decimal, as memory is sold
 KIB, MIB, GIB = 2.0**10, 2.0**20, 2.0**30  # binary, as nvidia-smi and PyTorch count
-SIZES = {"bytes": 1.0, "B": 1.0, "kB": KB, "KB": KB, "MB": MB, "GB": GB, "KiB": KIB, "MiB": MIB, "GiB": GIB}
+SIZES = {
+    "bytes": 1.0,
+    "B": 1.0,
+    "kB": KB,
+    "KB": KB,
+    "MB": MB,
+    "GB": GB,
+    "KiB": KIB,
+    "MiB": MIB,
+    "GiB": GIB,
+}
 TIMES = {"us": 1e-3, "ms": 1.0, "s": 1e3}  # in milliseconds
-TOLERANCE = 1e-9  # every memory counts as this much larger, relatively, so that rounding cannot cost a block
+# every memory counts as this much larger, relatively, so that rounding cannot cost a block
+TOLERANCE = 1e-9
 
 # %% ../../nbs/blocks/01_model.ipynb #72a4d20d
 @dataclass(frozen=True)
@@ -34,7 +45,8 @@ class Card:
     ----------
     name : str
     blocks, hidden, inner, heads, kv_heads, head : int
-        Numbers of the configuration file: blocks L, width d, width of the feed-forward part (of one expert), query heads, key-value heads, width of a head.
+        Numbers of the configuration file: blocks L, width d, width of the feed-forward part (of one
+        expert), query heads, key-value heads, width of a head.
     experts : int
         Experts in a block; 1 for a dense model.
     parameters : int
@@ -59,43 +71,110 @@ class Card:
         return 2 * self.kv_heads * self.head * bits / 8
 
     def block_bytes(self, bits: float = 4.25, overhead: float = 1.01) -> float:
-        """Bytes of one block; 4.25 bits a value is NF4 with its scales, 1.01 what PETALS adds for the rest."""
+        """Bytes of one block; 4.25 bits a value is NF4 with its scales, 1.01 what PETALS adds for
+        the rest.
+        """
         return self.parameters * bits / 8 * overhead
 
     def sizes(self, tokens, bits: float = 4.25) -> dict:
-        """``block_size`` and ``cache_size`` in bytes, for requests of so many tokens in all; of several lengths the largest is reserved."""
-        return {"block_size": self.block_bytes(bits), "cache_size": self.cache_per_token() * float(np.max(tokens))}
+        """``block_size`` and ``cache_size`` in bytes, for requests of so many tokens in all; of
+        several lengths the largest is reserved.
+        """
+        return {
+            "block_size": self.block_bytes(bits),
+            "cache_size": self.cache_per_token() * float(np.max(tokens)),
+        }
 
 
-def card(name: str, blocks: int, hidden: int, inner: int, heads: int, kv_heads: int, head: int, experts: int = 1, shape: str = "llama", source: str = "") -> Card:
+def card(
+    name: str,
+    blocks: int,
+    hidden: int,
+    inner: int,
+    heads: int,
+    kv_heads: int,
+    head: int,
+    experts: int = 1,
+    shape: str = "llama",
+    source: str = "",
+) -> Card:
     """A card with the parameters of a block counted from its shape.
 
     Parameters
     ----------
     shape : str
-        ``"bloom"``: projections with biases, two layer norms, ``12 d² + 13 d``; ``"llama"``: gated feed-forward part, no biases, a router when
+        ``"bloom"``: projections with biases, two layer norms, ``12 d² + 13 d``; ``"llama"``: gated
+        feed-forward part, no biases, a router when
         there are experts; ``"qwen3"``: the same with a norm on queries and keys.
     """
     d = hidden
     if shape == "bloom":
         parameters = 12 * d * d + 13 * d
     else:
-        attention = 2 * d * heads * head + 2 * d * kv_heads * head + (2 * head if shape == "qwen3" else 0)
-        parameters = attention + experts * 3 * d * inner + (experts * d if experts > 1 else 0) + 2 * d
+        attention = (
+            2 * d * heads * head + 2 * d * kv_heads * head + (2 * head if shape == "qwen3" else 0)
+        )
+        parameters = (
+            attention + experts * 3 * d * inner + (experts * d if experts > 1 else 0) + 2 * d
+        )
     return Card(name, blocks, hidden, inner, heads, kv_heads, head, experts, parameters, source)
 
 
-CARDS = {c.name: c for c in (
-    card("BLOOM-176B", 70, 14336, 4 * 14336, 112, 112, 128, shape="bloom", source="bigscience/bloom config.json"),
-    card("Llama-3.1-405B", 126, 16384, 53248, 128, 8, 128, source="meta-llama/Llama-3.1-405B config.json"),
-    card("Mixtral-8x22B", 56, 6144, 16384, 48, 8, 128, experts=8, source="mistralai/Mixtral-8x22B-v0.1 config.json"),
-    card("Qwen3-235B-A22B", 94, 4096, 1536, 64, 4, 128, experts=128, shape="qwen3", source="Qwen/Qwen3-235B-A22B config.json"),
-)}
+CARDS = {
+    c.name: c
+    for c in (
+        card(
+            "BLOOM-176B",
+            70,
+            14336,
+            4 * 14336,
+            112,
+            112,
+            128,
+            shape="bloom",
+            source="bigscience/bloom config.json",
+        ),
+        card(
+            "Llama-3.1-405B",
+            126,
+            16384,
+            53248,
+            128,
+            8,
+            128,
+            source="meta-llama/Llama-3.1-405B config.json",
+        ),
+        card(
+            "Mixtral-8x22B",
+            56,
+            6144,
+            16384,
+            48,
+            8,
+            128,
+            experts=8,
+            source="mistralai/Mixtral-8x22B-v0.1 config.json",
+        ),
+        card(
+            "Qwen3-235B-A22B",
+            94,
+            4096,
+            1536,
+            64,
+            4,
+            128,
+            experts=128,
+            shape="qwen3",
+            source="Qwen/Qwen3-235B-A22B config.json",
+        ),
+    )
+}
 
 
 @dataclass(frozen=True)
 class Device:
-    """A device that serves blocks: usable bytes, ms per block and generated token, and the line of its prefill time.
+    """A device that serves blocks: usable bytes, ms per block and generated token, and the line of
+    its prefill time.
 
     Parameters
     ----------
@@ -119,7 +198,8 @@ class Device:
         return self.slope * prompt + self.base
 
 
-A100 = Device("A100", 79.13 * GB, 3.2197, 0.0743, 32.99)  # BLOOM-176B blocks in NF4; authors' simulator
+# BLOOM-176B blocks in NF4; authors' simulator
+A100 = Device("A100", 79.13 * GB, 3.2197, 0.0743, 32.99)
 MIG = Device("MIG", 8.2 * GB, 16.2488, 0.1041, 206.35)  # the smallest slice of an A100 (1g)
 
 # %% ../../nbs/blocks/01_model.ipynb #59291cc8
@@ -143,7 +223,9 @@ def most_blocks(memory, block_size: float, cache_size: float, design, blocks: in
         Formula (eq-model-counts).
     """
     c = np.asarray(design, float)[..., None]
-    return np.minimum(np.floor(np.asarray(memory) * (1 + TOLERANCE) / (block_size + cache_size * c)), blocks).astype(int)
+    return np.minimum(
+        np.floor(np.asarray(memory) * (1 + TOLERANCE) / (block_size + cache_size * c)), blocks
+    ).astype(int)
 
 
 def free_slots(memory, block_size: float, cache_size: float, m) -> np.ndarray:
@@ -159,7 +241,8 @@ def free_slots(memory, block_size: float, cache_size: float, m) -> np.ndarray:
     Returns
     -------
     ndarray (n,)
-        ``floor((M - s_m m) / s_c)``, negative where the blocks do not fit, 0 where m = 0. Floats: it is infinite where s_c = 0.
+        ``floor((M - s_m m) / s_c)``, negative where the blocks do not fit, 0 where m = 0. Floats:
+        it is infinite where s_c = 0.
     """
     m = np.asarray(m)
     free = np.asarray(memory) * (1 + TOLERANCE) - block_size * m
@@ -176,15 +259,18 @@ class Cluster:
     blocks : int
         L, the number of blocks of the model.
     block_size, cache_size : float
-        s_m, memory of a block's parameters; s_c, memory of one request's cache in one block. In ``memory_unit``.
+        s_m, memory of a block's parameters; s_c, memory of one request's cache in one block. In
+        ``memory_unit``.
     memory : array_like (n,)
         M, in ``memory_unit``.
     tau : array_like (n,)
         Time per block and generated token, in ``time_unit``.
     rtt : array_like (clients, n)
-        t, round trip per generated token; infinity where a client cannot reach a server. One row may be given flat.
+        t, round trip per generated token; infinity where a client cannot reach a server. One row
+        may be given flat.
     prefill_tau, prefill_rtt : array_like (n,), (clients, n), optional
-        The same two for the prompt, that is, for the first token; equal to ``tau`` and ``rtt`` when not given.
+        The same two for the prompt, that is, for the first token; equal to ``tau`` and ``rtt`` when
+        not given.
     hop : array_like (n, n), optional
         Time to hand a token from server i straight to server j.
     price : array_like (n,), optional
@@ -194,7 +280,8 @@ class Cluster:
     servers, clients : sequence of str, optional
         Names.
     memory_unit, time_unit : str
-        One of ``bytes kB MB GB KiB MiB GiB``, and of ``us ms s``. All sizes, and all times, are in that one unit.
+        One of ``bytes kB MB GB KiB MiB GiB``, and of ``us ms s``. All sizes, and all times, are in
+        that one unit.
 
     Raises
     ------
@@ -221,28 +308,48 @@ class Cluster:
     def __post_init__(self):
         put = lambda name, value: object.__setattr__(self, name, value)
         if self.blocks != int(self.blocks) or self.blocks < 1:
-            raise ValueError(f"Cluster: blocks is {self.blocks}; it must be a whole number, at least 1")
+            raise ValueError(
+                f"Cluster: blocks is {self.blocks}; it must be a whole number, at least 1"
+            )
         put("blocks", int(self.blocks))
         for name, least in (("block_size", np.nextafter(0, 1)), ("cache_size", 0.0)):
             value = float(getattr(self, name))
             if not least <= value < np.inf:
-                raise ValueError(f"Cluster: {name} is {value}; it must be finite and {'positive' if least else 'at least 0'}")
+                raise ValueError(
+                    f"Cluster: {name} is {value}; it must be finite and"
+                    f" {'positive' if least else 'at least 0'}"
+                )
             put(name, value)
         n = np.size(self.memory)
         rtt = np.atleast_2d(np.asarray(self.rtt, float))
-        shapes = {"memory": (n,), "tau": (n,), "rtt": (len(rtt), n), "prefill_tau": (n,), "prefill_rtt": (len(rtt), n), "hop": (n, n), "price": (n,)}
+        shapes = {
+            "memory": (n,),
+            "tau": (n,),
+            "rtt": (len(rtt), n),
+            "prefill_tau": (n,),
+            "prefill_rtt": (len(rtt), n),
+            "hop": (n, n),
+            "price": (n,),
+        }
         for name, shape in shapes.items():
             given = rtt if name == "rtt" else getattr(self, name)
             if given is None:
                 continue
-            value = np.array(np.atleast_2d(given) if len(shape) == 2 else np.atleast_1d(given), float)
+            value = np.array(
+                np.atleast_2d(given) if len(shape) == 2 else np.atleast_1d(given), float
+            )
             if value.shape != shape:
-                raise ValueError(f"Cluster: {name} has shape {value.shape}; {n} servers and {len(rtt)} clients need {shape}")
+                raise ValueError(
+                    f"Cluster: {name} has shape {value.shape}; {n} servers and {len(rtt)} clients"
+                    f" need {shape}"
+                )
             bad = ~(value >= 0) | (np.isinf(value) & (name not in ("rtt", "prefill_rtt", "hop")))
             if bad.any():
                 where = tuple(int(i) for i in np.argwhere(bad)[0])
-                raise ValueError(f"Cluster: {name}{list(where)} is {value[where]}; it must be at least 0"
-                                 f"{'' if name in ('rtt', 'prefill_rtt', 'hop') else ' and finite'}")
+                raise ValueError(
+                    f"Cluster: {name}{list(where)} is {value[where]}; it must be at least 0"
+                    f"{'' if name in ('rtt', 'prefill_rtt', 'hop') else ' and finite'}"
+                )
             value.flags.writeable = False
             put(name, value)
         put("prefill_tau", self.tau if self.prefill_tau is None else self.prefill_tau)
@@ -256,7 +363,10 @@ class Cluster:
             put(name, given if given is None else tuple(given))
         for name, known in (("memory_unit", SIZES), ("time_unit", TIMES)):
             if getattr(self, name) not in known:
-                raise ValueError(f"Cluster: {name} is {getattr(self, name)!r}; it must be one of {', '.join(known)}")
+                raise ValueError(
+                    f"Cluster: {name} is {getattr(self, name)!r}; it must be one of"
+                    f" {', '.join(known)}"
+                )
 
     @property
     def n(self) -> int:
@@ -291,12 +401,22 @@ class Cluster:
         C = len(self.clients)
         given = np.asarray(requests, float)
         if given.ndim == 0:
-            given = given // C + (np.arange(C) < given % C) if np.isfinite(given) and given >= 0 and given == np.floor(given) else np.full(C, given)
+            given = (
+                given // C + (np.arange(C) < given % C)
+                if np.isfinite(given) and given >= 0 and given == np.floor(given)
+                else np.full(C, given)
+            )
         if given.shape != (C,):
-            raise ValueError(f"requests has shape {given.shape}; give one number, or one for each of the {C} clients")
+            raise ValueError(
+                f"requests has shape {given.shape}; give one number, or one for each of the {C}"
+                " clients"
+            )
         bad = ~((given >= 0) & (given == np.floor(given)) & np.isfinite(given))
         if bad.any():
-            raise ValueError(f"requests of client {int(np.argmax(bad))} is {given[np.argmax(bad)]}; it must be a whole number, at least 0")
+            raise ValueError(
+                f"requests of client {int(np.argmax(bad))} is {given[np.argmax(bad)]}; it must be a"
+                " whole number, at least 0"
+            )
         return given.astype(int)
 
     def per_token(self, chain: "Chain", prefill: bool = False, forward: bool = False) -> float:
@@ -304,28 +424,47 @@ class Cluster:
         return token_time(self, chain, prefill, forward)
 
     def time(self, chain: "Chain", tokens: int) -> float:
-        """T, the time of a request with so many generated tokens: the first, then ``tokens - 1`` later ones."""
+        """T, the time of a request with so many generated tokens: the first, then ``tokens - 1``
+        later ones.
+        """
         return self.per_token(chain, prefill=True) + (tokens - 1) * self.per_token(chain)
 
     def take(self, servers) -> "Cluster":
         """The cluster with these servers only (indices or a mask), in this order."""
         j = np.arange(self.n)[servers if isinstance(servers, slice) else list(servers)]
         at = lambda v: None if v is None else tuple(v[i] for i in j)
-        return replace(self, memory=self.memory[j], tau=self.tau[j], rtt=self.rtt[:, j], prefill_tau=self.prefill_tau[j],
-                       prefill_rtt=self.prefill_rtt[:, j], hop=None if self.hop is None else self.hop[np.ix_(j, j)],
-                       price=None if self.price is None else self.price[j], domain=at(self.domain), servers=at(self.servers))
+        return replace(
+            self,
+            memory=self.memory[j],
+            tau=self.tau[j],
+            rtt=self.rtt[:, j],
+            prefill_tau=self.prefill_tau[j],
+            prefill_rtt=self.prefill_rtt[:, j],
+            hop=None if self.hop is None else self.hop[np.ix_(j, j)],
+            price=None if self.price is None else self.price[j],
+            domain=at(self.domain),
+            servers=at(self.servers),
+        )
 
     def to_frame(self):
         """A pandas table with a row for each server."""
         import pandas as pd
 
-        columns = {f"memory, {self.memory_unit}": self.memory, f"tau, {self.time_unit}": self.tau,
-                   f"largest rtt, {self.time_unit}": self.rtt.max(axis=0), "most blocks": self.counts(1)}
-        columns |= {name: v for name, v in (("price", self.price), ("domain", self.domain)) if v is not None}
+        columns = {
+            f"memory, {self.memory_unit}": self.memory,
+            f"tau, {self.time_unit}": self.tau,
+            f"largest rtt, {self.time_unit}": self.rtt.max(axis=0),
+            "most blocks": self.counts(1),
+        }
+        columns |= {
+            name: v for name, v in (("price", self.price), ("domain", self.domain)) if v is not None
+        }
         return pd.DataFrame(columns, index=pd.Index(self.servers, name="server"))
 
     @classmethod
-    def of(cls, card: "Card", devices, rtt, prompt=20, output=128, prefill_rtt=None, **more) -> "Cluster":
+    def of(
+        cls, card: "Card", devices, rtt, prompt=20, output=128, prefill_rtt=None, **more
+    ) -> "Cluster":
         """A cluster of devices that serve a model card; sizes in GB, times in ms.
 
         Parameters
@@ -335,13 +474,24 @@ class Cluster:
         rtt, prefill_rtt : array_like (clients, n)
             Milliseconds.
         prompt, output : int or array_like
-            Tokens. A cache is reserved for a whole request; of several lengths the longest sum counts.
+            Tokens. A cache is reserved for a whole request; of several lengths the longest sum
+            counts.
         **more
             Other arguments of `Cluster`.
         """
         sizes = card.sizes(np.asarray(prompt) + np.asarray(output))
-        return cls(card.blocks, sizes["block_size"] / GB, sizes["cache_size"] / GB, [d.memory / GB for d in devices], [d.tau for d in devices], rtt,
-                   prefill_tau=[d.prefill(np.max(prompt)) for d in devices], prefill_rtt=prefill_rtt, memory_unit="GB", **more)
+        return cls(
+            card.blocks,
+            sizes["block_size"] / GB,
+            sizes["cache_size"] / GB,
+            [d.memory / GB for d in devices],
+            [d.tau for d in devices],
+            rtt,
+            prefill_tau=[d.prefill(np.max(prompt)) for d in devices],
+            prefill_rtt=prefill_rtt,
+            memory_unit="GB",
+            **more,
+        )
 
     @classmethod
     def from_yaml(cls, path) -> "Cluster":
@@ -349,28 +499,58 @@ class Cluster:
         return read_cluster(path)
 
     @classmethod
-    def from_topology(cls, graph, servers, clients, rtt=None, overhead: float = 0.0, prefill_overhead: float | None = None, **more) -> "Cluster":
+    def from_topology(
+        cls,
+        graph,
+        servers,
+        clients,
+        rtt=None,
+        overhead: float = 0.0,
+        prefill_overhead: float | None = None,
+        **more,
+    ) -> "Cluster":
         """Servers and clients on the nodes of a network; see `on_topology`."""
         return on_topology(graph, servers, clients, rtt, overhead, prefill_overhead, **more)
 
 # %% ../../nbs/blocks/01_model.ipynb #64f33eb6
 def sessions_on(blocks=53, tokens=148, gigabytes=80):
-    "The memory of a GPU with so many BLOOM-176B blocks, as bars: parameters, and the caches of the requests that fit."
+    """The memory of a GPU with so many BLOOM-176B blocks, as bars: parameters, and the caches of
+    the requests that fit.
+    """
     bloom = CARDS["BLOOM-176B"]
     sizes = bloom.sizes(tokens)
-    cluster = Cluster(bloom.blocks, sizes["block_size"] / GB, sizes["cache_size"] / GB, [gigabytes], [1.0], [1.0], memory_unit="GB")
+    cluster = Cluster(
+        bloom.blocks,
+        sizes["block_size"] / GB,
+        sizes["cache_size"] / GB,
+        [gigabytes],
+        [1.0],
+        [1.0],
+        memory_unit="GB",
+    )
     most, f = int(cluster.counts(0)[0]), int(cluster.sessions([blocks])[0])
     if blocks > most:
         title = f"{blocks} blocks do not fit: {gigabytes} GB hold {most}"
     else:
         title = f"{blocks} blocks, {f} request{'s' * (f != 1)} of {tokens} tokens"
-    return bars([f"{gigabytes} GB"], {"parameters": [cluster.block_size * blocks], "caches": [cluster.cache_size * blocks * max(f, 0)]},
-                marks={"memory": float(gigabytes)}, stacked=True, ylabel="GB", title=title, size=(640, 260))
+    return bars(
+        [f"{gigabytes} GB"],
+        {
+            "parameters": [cluster.block_size * blocks],
+            "caches": [cluster.cache_size * blocks * max(f, 0)],
+        },
+        marks={"memory": float(gigabytes)},
+        stacked=True,
+        ylabel="GB",
+        title=title,
+        size=(640, 260),
+    )
 
 # %% ../../nbs/blocks/01_model.ipynb #59d8c1d7
 @dataclass(frozen=True, eq=False)
 class Placement:
-    """Which blocks each server holds: server j the half-open interval ``[a_j, a_j + m_j)`` of the blocks 1, ..., L.
+    """Which blocks each server holds: server j the half-open interval ``[a_j, a_j + m_j)`` of the
+    blocks 1, ..., L.
 
     Parameters
     ----------
@@ -383,8 +563,16 @@ class Placement:
 
     def __post_init__(self):
         a, m = np.atleast_1d(self.a), np.atleast_1d(self.m)
-        if a.shape != m.shape or a.ndim != 1 or (a != np.floor(a)).any() or (m != np.floor(m)).any():
-            raise ValueError(f"Placement: a and m must be whole numbers, one for each server; got shapes {a.shape} and {m.shape}")
+        if (
+            a.shape != m.shape
+            or a.ndim != 1
+            or (a != np.floor(a)).any()
+            or (m != np.floor(m)).any()
+        ):
+            raise ValueError(
+                "Placement: a and m must be whole numbers, one for each server; got shapes"
+                f" {a.shape} and {m.shape}"
+            )
         m = m.astype(int)
         for name, value in (("a", np.where(m == 0, 1, a).astype(int)), ("m", m)):
             value.flags.writeable = False
@@ -401,7 +589,11 @@ class Placement:
         return (self.a[:, None] <= b) & (b < self.e[:, None])
 
     def __eq__(self, other):
-        return isinstance(other, Placement) and np.array_equal(self.a, other.a) and np.array_equal(self.m, other.m)
+        return (
+            isinstance(other, Placement)
+            and np.array_equal(self.a, other.a)
+            and np.array_equal(self.m, other.m)
+        )
 
     def __hash__(self):
         return hash((self.a.tobytes(), self.m.tobytes()))
@@ -409,7 +601,8 @@ class Placement:
 
 @dataclass(frozen=True)
 class Chain:
-    """The servers that ``count`` requests of one client visit in turn, and the blocks that each of them runs.
+    """The servers that ``count`` requests of one client visit in turn, and the blocks that each of
+    them runs.
 
     Parameters
     ----------
@@ -432,7 +625,9 @@ class Chain:
         object.__setattr__(self, "count", int(self.count))
 
 # %% ../../nbs/blocks/01_model.ipynb #879fdba6
-def token_time(cluster: Cluster, chain: Chain, prefill: bool = False, forward: bool = False) -> float:
+def token_time(
+    cluster: Cluster, chain: Chain, prefill: bool = False, forward: bool = False
+) -> float:
     """Time of one token along a chain.
 
     Parameters
@@ -442,12 +637,14 @@ def token_time(cluster: Cluster, chain: Chain, prefill: bool = False, forward: b
     prefill : bool
         Of the first token, that is, with the prompt's times.
     forward : bool
-        Servers hand tokens straight to each other: half a round trip in, the hops, half a round trip out.
+        Servers hand tokens straight to each other: half a round trip in, the hops, half a round
+        trip out.
 
     Returns
     -------
     float
-        One of the brackets of (eq-model-time), in the cluster's unit of time; infinite where a server cannot be reached.
+        One of the brackets of (eq-model-time), in the cluster's unit of time; infinite where a
+        server cannot be reached.
     """
     tau, rtt = (cluster.prefill_tau, cluster.prefill_rtt) if prefill else (cluster.tau, cluster.rtt)
     j = np.array(chain.servers, int)
@@ -455,12 +652,16 @@ def token_time(cluster: Cluster, chain: Chain, prefill: bool = False, forward: b
     if not forward:
         return compute + float(t.sum())
     if cluster.hop is None:
-        raise ValueError("token_time: forward=True needs the cluster's hop, the (n, n) times between servers")
+        raise ValueError(
+            "token_time: forward=True needs the cluster's hop, the (n, n) times between servers"
+        )
     return compute + float((t[0] + t[-1]) / 2 + cluster.hop[j[:-1], j[1:]].sum())
 
 # %% ../../nbs/blocks/01_model.ipynb #a7bd8064
 class Infeasible(ValueError):
-    """Proved: no answer. ``blocks_short``: blocks without a server; ``largest``: the most requests with an answer; None where not known."""
+    """Proved: no answer. ``blocks_short``: blocks without a server; ``largest``: the most requests
+    with an answer; None where not known.
+    """
 
     def __init__(self, message, blocks_short=None, largest=None):
         super().__init__(message)
@@ -468,7 +669,9 @@ class Infeasible(ValueError):
 
 
 class NoRoute(Infeasible):
-    """Proved: ``client`` has no chain through a placement. ``boundary``: the furthest that a chain of it reaches, so block ``boundary`` is not run."""
+    """Proved: ``client`` has no chain through a placement. ``boundary``: the furthest that a chain
+    of it reaches, so block ``boundary`` is not run.
+    """
 
     def __init__(self, message, client=None, boundary=None, blocks_short=None):
         super().__init__(message, blocks_short)
@@ -476,7 +679,9 @@ class NoRoute(Infeasible):
 
 
 class NotFound(RuntimeError):
-    """A heuristic or a solver gave up. ``served``: requests served by then; ``unserved``: those left, by client; ``bound``: a bound on the cost, if any."""
+    """A heuristic or a solver gave up. ``served``: requests served by then; ``unserved``: those
+    left, by client; ``bound``: a bound on the cost, if any.
+    """
 
     def __init__(self, message, served=None, unserved=None, bound=None):
         super().__init__(message)
@@ -484,7 +689,9 @@ class NotFound(RuntimeError):
 
 
 class BadPlan(ValueError):
-    """A plan breaks a rule. ``rule``: span, chain, memory, requests or bound; ``server``, ``chain``: where."""
+    """A plan breaks a rule. ``rule``: span, chain, memory, requests or bound; ``server``,
+    ``chain``: where.
+    """
 
     def __init__(self, message, rule, server=None, chain=None):
         super().__init__(message)
@@ -492,7 +699,9 @@ class BadPlan(ValueError):
 
 
 class TooLarge(ValueError):
-    """Beyond what an exact method is meant for. ``size``: what was asked; ``limit``: what is allowed."""
+    """Beyond what an exact method is meant for. ``size``: what was asked; ``limit``: what is
+    allowed.
+    """
 
     def __init__(self, message, size=None, limit=None):
         super().__init__(message)
@@ -521,13 +730,15 @@ class Plan:
     cost : float
         Mean time per request and generated token, in ``cluster.time_unit``; 0 without requests.
     bound : float
-        No plan costs less (of those that the method ranges over); 0 when the method knows nothing better.
+        No plan costs less (of those that the method ranges over); 0 when the method knows nothing
+        better.
     status : str
         ``"optimal"``, ``"feasible"`` or ``"time_limit"``.
     forward : bool
         Whether servers hand tokens straight to each other.
     guarantee : float
-        What the method promised before it routed: ``cost <= guarantee``; infinite without a promise.
+        What the method promised before it routed: ``cost <= guarantee``; infinite without a
+        promise.
     design : int or None
         The requests for which each server reserves caches, where the method has such a number.
     """
@@ -546,20 +757,32 @@ class Plan:
     @property
     def gap(self) -> float:
         """``cost / bound - 1``; 0 when both agree, infinite when the bound is 0."""
-        return 0.0 if self.cost <= self.bound else self.cost / self.bound - 1 if self.bound > 0 else np.inf
+        return (
+            0.0
+            if self.cost <= self.bound
+            else self.cost / self.bound - 1
+            if self.bound > 0
+            else np.inf
+        )
 
     @property
     def client_cost(self) -> np.ndarray:
-        """Mean time per generated token of each client's requests ``(clients,)``; NaN for a client without any."""
+        """Mean time per generated token of each client's requests ``(clients,)``; NaN for a client
+        without any.
+        """
         total = np.zeros(len(self.requests))
         for chain in self.chains:
             total[chain.client] += chain.count * self.cluster.per_token(chain, forward=self.forward)
-        return np.divide(total, self.requests, out=np.full(len(total), np.nan), where=self.requests > 0)
+        return np.divide(
+            total, self.requests, out=np.full(len(total), np.nan), where=self.requests > 0
+        )
 
     @property
     def first(self) -> float:
         """Mean time of the first token over all requests (relayed by the client)."""
-        return sum(c.count * self.cluster.per_token(c, prefill=True) for c in self.chains) / max(self.requests.sum(), 1)
+        return sum(c.count * self.cluster.per_token(c, prefill=True) for c in self.chains) / max(
+            self.requests.sum(), 1
+        )
 
     @property
     def visits(self) -> np.ndarray:
@@ -569,11 +792,20 @@ class Plan:
     def summary(self) -> str:
         """What a person reads first."""
         c, used = self.cluster, int((self.placement.m > 0).sum())
-        lines = [f"{self.requests.sum()} requests of {len(self.requests)} client{'s' * (len(self.requests) > 1)}, {c.blocks} blocks on {used} of {c.n} servers",
-                 f"{self.cost:.6g} {c.time_unit} per token, bound {self.bound:.6g}, {self.status}"]
-        lines += [f"  {chain.count:>5} × {c.clients[chain.client]}: "
-                  + " → ".join(f"{c.servers[j]} ({k})" for j, k in zip(chain.servers, chain.blocks))
-                  + f"  {c.per_token(chain, forward=self.forward):.6g} {c.time_unit}" for chain in self.chains]
+        lines = [
+            (
+                f"{self.requests.sum()} requests of {len(self.requests)}"
+                f" client{'s' * (len(self.requests) > 1)}, {c.blocks} blocks on {used} of {c.n}"
+                " servers"
+            ),
+            f"{self.cost:.6g} {c.time_unit} per token, bound {self.bound:.6g}, {self.status}",
+        ]
+        lines += [
+            f"  {chain.count:>5} × {c.clients[chain.client]}: "
+            + " → ".join(f"{c.servers[j]} ({k})" for j, k in zip(chain.servers, chain.blocks))
+            + f"  {c.per_token(chain, forward=self.forward):.6g} {c.time_unit}"
+            for chain in self.chains
+        ]
         return "\n".join(lines)
 
     def to_frame(self):
@@ -582,9 +814,17 @@ class Plan:
 
         c, p = self.cluster, self.placement
         u, used = c.memory_unit, p.m > 0
-        return pd.DataFrame({"first block": np.where(used, p.a, 0), "last block": np.where(used, p.e - 1, 0), "blocks": p.m,
-                             f"parameters, {u}": c.block_size * p.m, f"caches, {u}": c.cache_size * self.visits, f"memory, {u}": c.memory},
-                            index=pd.Index(c.servers, name="server"))
+        return pd.DataFrame(
+            {
+                "first block": np.where(used, p.a, 0),
+                "last block": np.where(used, p.e - 1, 0),
+                "blocks": p.m,
+                f"parameters, {u}": c.block_size * p.m,
+                f"caches, {u}": c.cache_size * self.visits,
+                f"memory, {u}": c.memory,
+            },
+            index=pd.Index(c.servers, name="server"),
+        )
 
     def __repr__(self):
         return self.summary()
@@ -592,7 +832,10 @@ class Plan:
     def _repr_html_(self):
         from html import escape
 
-        return spans(self.cluster, self.placement, self.chains) + f"<pre>{escape(self.summary())}</pre>"
+        return (
+            spans(self.cluster, self.placement, self.chains)
+            + f"<pre>{escape(self.summary())}</pre>"
+        )
 
 
 def visits(chains, n: int) -> np.ndarray:
@@ -603,9 +846,19 @@ def visits(chains, n: int) -> np.ndarray:
     return used
 
 
-def check(cluster: Cluster, placement: Placement, chains, requests, bound: float = 0.0, status: str | None = None, forward: bool = False,
-          guarantee: float = np.inf, design: int | None = None) -> Plan:
-    """Verify a plan from its arrays alone, and compute its cost. Every method of this part returns what this function returns.
+def check(
+    cluster: Cluster,
+    placement: Placement,
+    chains,
+    requests,
+    bound: float = 0.0,
+    status: str | None = None,
+    forward: bool = False,
+    guarantee: float = np.inf,
+    design: int | None = None,
+) -> Plan:
+    """Verify a plan from its arrays alone, and compute its cost. Every method of this part returns
+    what this function returns.
 
     Parameters
     ----------
@@ -629,7 +882,8 @@ def check(cluster: Cluster, placement: Placement, chains, requests, bound: float
     Raises
     ------
     BadPlan
-        When a span leaves 1..L, parameters and caches exceed a memory, a chain does not run every block once and each server to its end, the chains
+        When a span leaves 1..L, parameters and caches exceed a memory, a chain does not run every
+        block once and each server to its end, the chains
         do not serve the requests, or the bound is above the cost. The message says which and where.
     """
     L, n = cluster.blocks, cluster.n
@@ -637,44 +891,92 @@ def check(cluster: Cluster, placement: Placement, chains, requests, bound: float
     if len(m) != n:
         raise BadPlan(f"the placement has {len(m)} servers, the cluster {n}", "span")
     for j in np.flatnonzero((m < 0) | (a < 1) | (e > L + 1))[:1]:
-        raise BadPlan(f"server {j} holds [{a[j]}, {e[j]}); it must lie in [1, {L + 1})", "span", server=int(j))
+        raise BadPlan(
+            f"server {j} holds [{a[j]}, {e[j]}); it must lie in [1, {L + 1})", "span", server=int(j)
+        )
     merged = {}
     for i, chain in enumerate(chains):
         x = 1
-        if not 0 <= chain.client < len(cluster.clients) or chain.count < 1 or len(chain.servers) != len(chain.blocks):
-            raise BadPlan(f"chain {i} is {chain}; it needs a client below {len(cluster.clients)}, a count of at least 1, and one number of blocks "
-                          "for each server", "chain", chain=i)
+        if (
+            not 0 <= chain.client < len(cluster.clients)
+            or chain.count < 1
+            or len(chain.servers) != len(chain.blocks)
+        ):
+            raise BadPlan(
+                f"chain {i} is {chain}; it needs a client below {len(cluster.clients)}, a count of"
+                " at least 1, and one number of blocks for each server",
+                "chain",
+                chain=i,
+            )
         for j, k in zip(chain.servers, chain.blocks):
             if not 0 <= j < n:
-                raise BadPlan(f"chain {i} visits server {j}; the cluster has servers 0 to {n - 1}", "chain", chain=i)
+                raise BadPlan(
+                    f"chain {i} visits server {j}; the cluster has servers 0 to {n - 1}",
+                    "chain",
+                    chain=i,
+                )
             if k < 1 or x < a[j] or x + k != e[j]:
-                raise BadPlan(f"chain {i} enters server {j} at block {x} for {k} blocks; the server holds [{a[j]}, {e[j]}), must be entered inside "
-                              f"and run to its end, and each block runs once", "chain", server=j, chain=i)
+                raise BadPlan(
+                    f"chain {i} enters server {j} at block {x} for {k} blocks; the server holds"
+                    f" [{a[j]}, {e[j]}), must be entered inside and run to its end, and each block"
+                    " runs once",
+                    "chain",
+                    server=j,
+                    chain=i,
+                )
             x += k
         if x != L + 1:
-            raise BadPlan(f"chain {i} stops at block {x - 1}; it must run all {L}", "chain", chain=i)
+            raise BadPlan(
+                f"chain {i} stops at block {x - 1}; it must run all {L}", "chain", chain=i
+            )
         key = (chain.client, chain.servers, chain.blocks)
         merged[key] = merged.get(key, 0) + chain.count
     chains = [Chain(*key, count) for key, count in merged.items()]
     slots, used = cluster.slots(m), visits(chains, n)
     for j in np.flatnonzero((slots < 0) | (used > slots))[:1]:
-        raise BadPlan(f"server {j} ({cluster.servers[j]}) has memory {cluster.memory[j]:.6g} {cluster.memory_unit}; {m[j]} blocks take "
-                      f"{cluster.block_size * m[j]:.6g} and leave {max(slots[j], 0):.0f} block caches, the chains need {used[j]:.0f}", "memory", server=int(j))
+        raise BadPlan(
+            f"server {j} ({cluster.servers[j]}) has memory {cluster.memory[j]:.6g}"
+            f" {cluster.memory_unit}; {m[j]} blocks take {cluster.block_size * m[j]:.6g} and leave"
+            f" {max(slots[j], 0):.0f} block caches, the chains need {used[j]:.0f}",
+            "memory",
+            server=int(j),
+        )
     demand = cluster.demand(requests)
-    served = np.bincount([c.client for c in chains], [c.count for c in chains], minlength=len(demand)).astype(int)
+    served = np.bincount(
+        [c.client for c in chains], [c.count for c in chains], minlength=len(demand)
+    ).astype(int)
     for c in np.flatnonzero(served != demand)[:1]:
-        raise BadPlan(f"client {c} has {demand[c]} requests, its chains serve {served[c]}", "requests")
+        raise BadPlan(
+            f"client {c} has {demand[c]} requests, its chains serve {served[c]}", "requests"
+        )
     costs = np.array([cluster.per_token(c, forward=forward) for c in chains])
     for i in np.flatnonzero(~np.isfinite(costs))[:1]:
-        raise BadPlan(f"client {chains[i].client} cannot reach a server of its chain {chains[i].servers}", "chain", chain=int(i))
+        raise BadPlan(
+            f"client {chains[i].client} cannot reach a server of its chain {chains[i].servers}",
+            "chain",
+            chain=int(i),
+        )
     cost = float(costs @ [c.count for c in chains] / demand.sum()) if chains else 0.0
     if bound > cost * (1 + 1e-6) + TOLERANCE:
         raise BadPlan(f"the bound {bound} is above the cost {cost}", "bound")
     bound = min(float(bound), cost)
     if status is None:
         status = "optimal" if bound >= cost * (1 - 1e-9) else "feasible"
-    order = sorted(range(len(chains)), key=lambda i: (chains[i].client, costs[i], chains[i].servers))
-    return Plan(cluster, placement, tuple(chains[i] for i in order), demand, cost, bound, status, forward, float(guarantee), design)
+    order = sorted(
+        range(len(chains)), key=lambda i: (chains[i].client, costs[i], chains[i].servers)
+    )
+    return Plan(
+        cluster,
+        placement,
+        tuple(chains[i] for i in order),
+        demand,
+        cost,
+        bound,
+        status,
+        forward,
+        float(guarantee),
+        design,
+    )
 
 # %% ../../nbs/blocks/01_model.ipynb #6cfb2666
 #| code-fold: true
@@ -701,32 +1003,56 @@ def spans(cluster: Cluster, placement: Placement, chains=(), size=(640, 0)) -> P
     body = [f'<text x="{left}" y="16" font-weight="bold">blocks 1 to {L}</text>']
     for j, (a, m) in enumerate(zip(placement.a, placement.m)):
         y = top + row * j
-        body.append(f'<text x="{left - 8}" y="{y + 15}" text-anchor="end">{escape(cluster.servers[j])}</text>'
-                    f'<path class="grid" d="M{left} {y + row}H{width - 12}"/>')
+        body.append(
+            f'<text x="{left - 8}" y="{y + 15}"'
+            f' text-anchor="end">{escape(cluster.servers[j])}</text><path class="grid" d="M{left}'
+            f' {y + row}H{width - 12}"/>'
+        )
         if m:
-            body.append(f'<rect x="{x(a):.1f}" y="{y + 4}" width="{x(a + m) - x(a) - 1:.1f}" height="{row - 7}" fill="{PALETTE[-1]}" fill-opacity="0.35"/>')
+            body.append(
+                f'<rect x="{x(a):.1f}" y="{y + 4}" width="{x(a + m) - x(a) - 1:.1f}"'
+                f' height="{row - 7}" fill="{PALETTE[-1]}" fill-opacity="0.35"/>'
+            )
     for i, chain in enumerate(chains[:7]):
         at, path, shift = 1, [], 7 + 8 * (i + 1) / (1 + min(len(chains), 7))
         for j, k in zip(chain.servers, chain.blocks):
             y = top + row * j + shift - 1
             path.append(f"{'L' if path else 'M'}{x(at):.1f} {y:.1f}L{x(at + k) - 1:.1f} {y:.1f}")
             at += k
-        body.append(f'<path d="{"".join(path)}" fill="none" stroke="{PALETTE[i % 6]}" stroke-width="3" stroke-linejoin="round"/>')
+        body.append(
+            f'<path d="{"".join(path)}" fill="none" stroke="{PALETTE[i % 6]}" stroke-width="3"'
+            ' stroke-linejoin="round"/>'
+        )
     for b in sorted({1, *range(max(1, L // 10), L + 1, max(1, L // 10)), L}):
-        body.append(f'<text x="{(x(b) + x(b + 1)) / 2:.1f}" y="{height - 10}" text-anchor="middle">{b}</text>')
-    said = "; ".join(f"{cluster.servers[j]} holds blocks {a} to {a + m - 1}" for j, (a, m) in enumerate(zip(placement.a, placement.m)) if m)
-    return Picture(f'<svg class="plot" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img" aria-label="{escape(said)}" '
-                   f'xmlns="http://www.w3.org/2000/svg">{"".join(body)}</svg>')
+        body.append(
+            f'<text x="{(x(b) + x(b + 1)) / 2:.1f}" y="{height - 10}"'
+            f' text-anchor="middle">{b}</text>'
+        )
+    said = "; ".join(
+        f"{cluster.servers[j]} holds blocks {a} to {a + m - 1}"
+        for j, (a, m) in enumerate(zip(placement.a, placement.m))
+        if m
+    )
+    return Picture(
+        f'<svg class="plot" viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
+        f' role="img" aria-label="{escape(said)}"'
+        f' xmlns="http://www.w3.org/2000/svg">{"".join(body)}</svg>'
+    )
 
 # %% ../../nbs/blocks/01_model.ipynb #c0cb16e6
 #| code-fold: true
 def quantity(text, units: dict) -> float:
-    """Read a number with its unit, such as ``"24 GiB"`` or ``"3.2 ms"``, as a multiple of the unit whose value is 1."""
+    """Read a number with its unit, such as ``"24 GiB"`` or ``"3.2 ms"``, as a multiple of the unit
+    whose value is 1.
+    """
     found = re.fullmatch(r"\s*([-+.\deE]+|inf)\s*([A-Za-z]+)\s*", str(text))
     try:
         return float(found[1]) * units[found[2]]
     except (TypeError, KeyError, ValueError):
-        raise ValueError(f"a number with one of the units {', '.join(units)}, such as '{80 if 'GB' in units else 12} {'GB' if 'GB' in units else 'ms'}'") from None
+        raise ValueError(
+            f"a number with one of the units {', '.join(units)}, such as"
+            f" '{80 if 'GB' in units else 12} {'GB' if 'GB' in units else 'ms'}'"
+        ) from None
 
 
 def read_cluster(path) -> Cluster:
@@ -735,9 +1061,12 @@ def read_cluster(path) -> Cluster:
     Parameters
     ----------
     path : str or Path
-        The file. Sizes and times are written with their units, so that GB and GiB cannot be confused. Fields: ``model`` (the name of a card with
-        ``tokens``, or ``blocks``, ``block_size`` and ``cache_size``), ``servers`` (a list of ``name``, ``memory``, ``tau`` and optionally ``count``,
-        ``prefill_tau``, ``price``, ``domain``), ``clients`` (a list of ``name``, ``rtt`` and optionally ``prefill_rtt``, one time or a time for each
+        The file. Sizes and times are written with their units, so that GB and GiB cannot be
+        confused. Fields: ``model`` (the name of a card with
+        ``tokens``, or ``blocks``, ``block_size`` and ``cache_size``), ``servers`` (a list of
+        ``name``, ``memory``, ``tau`` and optionally ``count``,
+        ``prefill_tau``, ``price``, ``domain``), ``clients`` (a list of ``name``, ``rtt`` and
+        optionally ``prefill_rtt``, one time or a time for each
         server's name), and optionally ``hop`` (a list of rows of times).
 
     Returns
@@ -762,7 +1091,10 @@ def read_cluster(path) -> Cluster:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = mark.line + 1 if mark else None
-        raise BadFile(f"{path}:{line}: not YAML or JSON: {getattr(error, 'problem', error)}", [("", line, "YAML or JSON")]) from None
+        raise BadFile(
+            f"{path}:{line}: not YAML or JSON: {getattr(error, 'problem', error)}",
+            [("", line, "YAML or JSON")],
+        ) from None
 
     size = Annotated[float, BeforeValidator(lambda v: quantity(v, SIZES)), Field(ge=0)]
     time = Annotated[float, BeforeValidator(lambda v: quantity(v, TIMES)), Field(ge=0)]
@@ -783,7 +1115,11 @@ def read_cluster(path) -> Cluster:
         domain: str | None = None
 
     def by_server(v):
-        return {k: quantity(t, TIMES) for k, t in v.items()} if isinstance(v, dict) else quantity(v, TIMES)
+        return (
+            {k: quantity(t, TIMES) for k, t in v.items()}
+            if isinstance(v, dict)
+            else quantity(v, TIMES)
+        )
 
     times = Annotated[object, BeforeValidator(by_server)]
 
@@ -793,7 +1129,11 @@ def read_cluster(path) -> Cluster:
         prefill_rtt: times | None = None
 
     class File(BaseModel, **strict):
-        model: Sizes if isinstance(data, dict) and isinstance(data.get("model"), dict) else Literal[tuple(CARDS)]
+        model: (
+            Sizes
+            if isinstance(data, dict) and isinstance(data.get("model"), dict)
+            else Literal[tuple(CARDS)]
+        )
         tokens: Annotated[int, Field(ge=1)] | None = None
         servers: Annotated[list[Server], Field(min_length=1)]
         clients: Annotated[list[Client], Field(min_length=1)]
@@ -805,7 +1145,11 @@ def read_cluster(path) -> Cluster:
         for part in loc:
             if isinstance(here, yaml.MappingNode):
                 here = next((v for k, v in here.value if k.value == part), here)
-            elif isinstance(here, yaml.SequenceNode) and isinstance(part, int) and part < len(here.value):
+            elif (
+                isinstance(here, yaml.SequenceNode)
+                and isinstance(part, int)
+                and part < len(here.value)
+            ):
                 here = here.value[part]
         return here.start_mark.line + 1 if here else 1
 
@@ -813,38 +1157,112 @@ def read_cluster(path) -> Cluster:
     try:
         file = File.model_validate(data or {})
     except ValidationError as error:
-        problems = [(e["loc"], "a value" if e["type"] == "missing" else e["msg"].removeprefix("Value error, "), None if e["type"] == "missing" else e["input"])
-                    for e in error.errors()]
+        problems = [
+            (
+                e["loc"],
+                "a value" if e["type"] == "missing" else e["msg"].removeprefix("Value error, "),
+                None if e["type"] == "missing" else e["input"],
+            )
+            for e in error.errors()
+        ]
     else:
         names = [s.name for s in file.servers]
-        problems = [(("servers", i, "name"), "a name that no other server has", x) for i, x in enumerate(names) if x in names[:i]]
+        problems = [
+            (("servers", i, "name"), "a name that no other server has", x)
+            for i, x in enumerate(names)
+            if x in names[:i]
+        ]
         for i, client in enumerate(file.clients):
             for what in ("rtt", "prefill_rtt"):
                 given = getattr(client, what)
                 if isinstance(given, dict) and set(given) != set(names):
-                    problems.append((("clients", i, what), f"one time, or a time for each of the servers {', '.join(names)}", ", ".join(given)))
+                    problems.append(
+                        (
+                            ("clients", i, what),
+                            f"one time, or a time for each of the servers {', '.join(names)}",
+                            ", ".join(given),
+                        )
+                    )
         if isinstance(file.model, str) and file.tokens is None:
-            problems.append((("tokens",), "the tokens, prompt and output, that a request reserves; a model's card needs them", None))
-        if file.hop is not None and [len(row) for row in file.hop] != [sum(s.count for s in file.servers)] * sum(s.count for s in file.servers):
-            problems.append((("hop",), "a square matrix, a row and a column for each server", f"{len(file.hop)} rows"))
+            problems.append(
+                (
+                    ("tokens",),
+                    (
+                        "the tokens, prompt and output, that a request reserves; a model's card"
+                        " needs them"
+                    ),
+                    None,
+                )
+            )
+        if file.hop is not None and [len(row) for row in file.hop] != [
+            sum(s.count for s in file.servers)
+        ] * sum(s.count for s in file.servers):
+            problems.append(
+                (
+                    ("hop",),
+                    "a square matrix, a row and a column for each server",
+                    f"{len(file.hop)} rows",
+                )
+            )
     if problems:
-        said = [(".".join(map(str, loc)), line(loc), message, given) for loc, message, given in problems]
-        raise BadFile("\n".join(f"{path}:{at}: {name or 'the file'} is {'missing' if given is None else repr(given)}; required: {message}"
-                                for name, at, message, given in said), [(name, at, message) for name, at, message, _ in said])
+        said = [
+            (".".join(map(str, loc)), line(loc), message, given) for loc, message, given in problems
+        ]
+        raise BadFile(
+            "\n".join(
+                f"{path}:{at}: {name or 'the file'} is"
+                f" {'missing' if given is None else repr(given)}; required: {message}"
+                for name, at, message, given in said
+            ),
+            [(name, at, message) for name, at, message, _ in said],
+        )
 
     rows = [s for s in file.servers for _ in range(s.count)]
-    sizes = file.model.model_dump() if isinstance(file.model, Sizes) else {"blocks": CARDS[file.model].blocks, **CARDS[file.model].sizes(file.tokens)}
+    sizes = (
+        file.model.model_dump()
+        if isinstance(file.model, Sizes)
+        else {"blocks": CARDS[file.model].blocks, **CARDS[file.model].sizes(file.tokens)}
+    )
     spread = lambda given: [given[s.name] if isinstance(given, dict) else given for s in rows]
-    optional = lambda name, default: [default(s) if getattr(s, name) is None else getattr(s, name) for s in rows] if any(getattr(s, name) is not None for s in rows) else None
-    return Cluster(sizes["blocks"], sizes["block_size"] / GB, sizes["cache_size"] / GB, [s.memory / GB for s in rows], [s.tau for s in rows],
-                   [spread(c.rtt) for c in file.clients], prefill_tau=optional("prefill_tau", lambda s: s.tau),
-                   prefill_rtt=[spread(c.rtt if c.prefill_rtt is None else c.prefill_rtt) for c in file.clients], hop=file.hop,
-                   price=optional("price", lambda s: 0.0), domain=optional("domain", lambda s: s.name),
-                   servers=[s.name if s.count == 1 else f"{s.name}-{i + 1}" for s in file.servers for i in range(s.count)],
-                   clients=[c.name for c in file.clients], memory_unit="GB", time_unit="ms")
+    optional = lambda name, default: (
+        [default(s) if getattr(s, name) is None else getattr(s, name) for s in rows]
+        if any(getattr(s, name) is not None for s in rows)
+        else None
+    )
+    return Cluster(
+        sizes["blocks"],
+        sizes["block_size"] / GB,
+        sizes["cache_size"] / GB,
+        [s.memory / GB for s in rows],
+        [s.tau for s in rows],
+        [spread(c.rtt) for c in file.clients],
+        prefill_tau=optional("prefill_tau", lambda s: s.tau),
+        prefill_rtt=[
+            spread(c.rtt if c.prefill_rtt is None else c.prefill_rtt) for c in file.clients
+        ],
+        hop=file.hop,
+        price=optional("price", lambda s: 0.0),
+        domain=optional("domain", lambda s: s.name),
+        servers=[
+            s.name if s.count == 1 else f"{s.name}-{i + 1}"
+            for s in file.servers
+            for i in range(s.count)
+        ],
+        clients=[c.name for c in file.clients],
+        memory_unit="GB",
+        time_unit="ms",
+    )
 
 # %% ../../nbs/blocks/01_model.ipynb #3f83c230
-def on_topology(graph, servers, clients, rtt=None, overhead: float = 0.0, prefill_overhead: float | None = None, **more) -> Cluster:
+def on_topology(
+    graph,
+    servers,
+    clients,
+    rtt=None,
+    overhead: float = 0.0,
+    prefill_overhead: float | None = None,
+    **more,
+) -> Cluster:
     """Put servers and clients on the nodes of a network; times in ms.
 
     Parameters
@@ -852,12 +1270,15 @@ def on_topology(graph, servers, clients, rtt=None, overhead: float = 0.0, prefil
     graph : networkx.Graph
     servers, clients : sequence of nodes
     rtt : callable or array_like (nodes, nodes), optional
-        Round-trip times in ms, in the order of the graph's nodes, or a function that computes them from the graph; by default the
+        Round-trip times in ms, in the order of the graph's nodes, or a function that computes them
+        from the graph; by default the
         great-circle times of `serving_or.tools.data.round_trip`.
     overhead, prefill_overhead : float
-        Milliseconds that a hop costs beside the network, for a generated token and for the prompt (the same when not given).
+        Milliseconds that a hop costs beside the network, for a generated token and for the prompt
+        (the same when not given).
     **more
-        ``card`` and ``devices`` with other arguments of `Cluster.of`, or the arguments of `Cluster` itself.
+        ``card`` and ``devices`` with other arguments of `Cluster.of`, or the arguments of `Cluster`
+        itself.
 
     Returns
     -------
@@ -869,23 +1290,46 @@ def on_topology(graph, servers, clients, rtt=None, overhead: float = 0.0, prefil
     times = np.asarray(rtt(graph) if callable(rtt) else rtt, float)
     at = {node: i for i, node in enumerate(graph.nodes)}
     if times.shape != (len(at), len(at)):
-        raise ValueError(f"on_topology: rtt has shape {times.shape}; a graph of {len(at)} nodes needs {(len(at), len(at))}")
+        raise ValueError(
+            f"on_topology: rtt has shape {times.shape}; a graph of {len(at)} nodes needs"
+            f" {(len(at), len(at))}"
+        )
     for node in [*servers, *clients]:
         if node not in at:
-            raise ValueError(f"on_topology: {node!r} is not a node of the graph; its nodes are {list(at)[:3]} ...")
+            raise ValueError(
+                f"on_topology: {node!r} is not a node of the graph; its nodes are"
+                f" {list(at)[:3]} ..."
+            )
     s, c = [at[node] for node in servers], [at[node] for node in clients]
     plain = times[np.ix_(c, s)]
-    more = {"servers": [str(node) for node in servers], "clients": [str(node) for node in clients],
-            "hop": times[np.ix_(s, s)] / 2 + overhead} | more
+    more = {
+        "servers": [str(node) for node in servers],
+        "clients": [str(node) for node in clients],
+        "hop": times[np.ix_(s, s)] / 2 + overhead,
+    } | more
     make = Cluster.of if "card" in more else Cluster
-    return make(rtt=plain + overhead, prefill_rtt=plain + (overhead if prefill_overhead is None else prefill_overhead), **more)
+    return make(
+        rtt=plain + overhead,
+        prefill_rtt=plain + (overhead if prefill_overhead is None else prefill_overhead),
+        **more,
+    )
 
 # %% ../../nbs/blocks/01_model.ipynb #cae59fcd
-OVERHEAD, PREFILL_OVERHEAD, PREFILL_SLOPE = 100.0, 67.0, 0.7049  # ms per hop between scattered servers, and for a prompt 67 + 0.7049 · tokens
+# ms per hop between scattered servers, and for a prompt 67 + 0.7049 · tokens
+OVERHEAD, PREFILL_OVERHEAD, PREFILL_SLOPE = (100.0, 67.0, 0.7049)
 
 
-def scatter(graph, seed: int = 0, share: float = 0.4, fast: float = 0.2, clients: int = 1, card: Card = CARDS["BLOOM-176B"], prompt=20, output=128,
-            rtt=None) -> Cluster:
+def scatter(
+    graph,
+    seed: int = 0,
+    share: float = 0.4,
+    fast: float = 0.2,
+    clients: int = 1,
+    card: Card = CARDS["BLOOM-176B"],
+    prompt=20,
+    output=128,
+    rtt=None,
+) -> Cluster:
     """Scatter A100s and MIG slices over a network as the paper's simulation does.
 
     Parameters
@@ -909,7 +1353,17 @@ def scatter(graph, seed: int = 0, share: float = 0.4, fast: float = 0.2, clients
     """
     nodes = list(graph.nodes)
     n = round(share * len(nodes))
-    chosen = [nodes[i] for i in np.random.default_rng(seed).permutation(len(nodes))[:n + clients]]
+    chosen = [nodes[i] for i in np.random.default_rng(seed).permutation(len(nodes))[: n + clients]]
     devices = [A100 if j < round(fast * n) else MIG for j in range(n)]
-    return Cluster.from_topology(graph, chosen[clients:], chosen[:clients], rtt=rtt, overhead=OVERHEAD,
-                                 prefill_overhead=PREFILL_OVERHEAD + PREFILL_SLOPE * prompt, card=card, devices=devices, prompt=prompt, output=output)
+    return Cluster.from_topology(
+        graph,
+        chosen[clients:],
+        chosen[:clients],
+        rtt=rtt,
+        overhead=OVERHEAD,
+        prefill_overhead=PREFILL_OVERHEAD + PREFILL_SLOPE * prompt,
+        card=card,
+        devices=devices,
+        prompt=prompt,
+        output=output,
+    )

@@ -8,12 +8,23 @@ __all__ = ['entries', 'cheapest', 'Links', 'bulk', 'route', 'Hops', 'route_direc
 # %% ../../nbs/blocks/04_routing.ipynb #37806834
 import numpy as np
 
-from .model import Chain, Cluster, Infeasible, NoRoute, NotFound, Placement, Plan, check, spans
+from serving_or.blocks.model import (
+    Chain,
+    Cluster,
+    Infeasible,
+    NoRoute,
+    NotFound,
+    Placement,
+    Plan,
+    check,
+    spans,
+)
 from ..tools.plots import Picture, table
 
 # %% ../../nbs/blocks/04_routing.ipynb #8068a515
 def entries(placement: Placement, slots) -> np.ndarray:
-    """The first boundary at which a request may enter each server: inside its span, and with a slot for every block that it then runs.
+    """The first boundary at which a request may enter each server: inside its span, and with a slot
+    for every block that it then runs.
 
     Parameters
     ----------
@@ -30,7 +41,8 @@ def entries(placement: Placement, slots) -> np.ndarray:
 
 # %% ../../nbs/blocks/04_routing.ipynb #45d86d3f
 def cheapest(cluster: Cluster, placement: Placement, slots=None) -> tuple[np.ndarray, list]:
-    """The cheapest chain of every client through a placement, for one request on its own, relayed by the client.
+    """The cheapest chain of every client through a placement, for one request on its own, relayed
+    by the client.
 
     Parameters
     ----------
@@ -48,7 +60,8 @@ def cheapest(cluster: Cluster, placement: Placement, slots=None) -> tuple[np.nda
 
     Notes
     -----
-    ``D[1] = 0`` and, by increasing end e, ``D[e] = min over servers j ending at e of t_j + min over x in [first entry, e) of D[x] + tau_j (e - x)``.
+    ``D[1] = 0`` and, by increasing end e, ``D[e] = min over servers j ending at e of t_j + min over
+    x in [first entry, e) of D[x] + tau_j (e - x)``.
     ``O(clients · Σ m)`` time.
     """
     L, C = cluster.blocks, len(cluster.clients)
@@ -61,11 +74,15 @@ def cheapest(cluster: Cluster, placement: Placement, slots=None) -> tuple[np.nda
         x = np.arange(first[j], e[j])
         if len(x) == 0:
             continue
-        reach = D[first[j]:e[j]] + (cluster.tau[j] * (e[j] - x))[:, None]
+        reach = D[first[j] : e[j]] + (cluster.tau[j] * (e[j] - x))[:, None]
         cost = cluster.rtt[:, j] + reach.min(axis=0)
         c = np.flatnonzero(cost < D[e[j]])
         if len(c):
-            D[e[j], c], server[e[j], c], entry[e[j], c] = cost[c], j, first[j] + reach[:, c].argmin(axis=0)
+            D[e[j], c], server[e[j], c], entry[e[j], c] = (
+                cost[c],
+                j,
+                first[j] + reach[:, c].argmin(axis=0),
+            )
     chains = []
     for c in range(C):
         x, hops = L + 1, []
@@ -77,7 +94,8 @@ def cheapest(cluster: Cluster, placement: Placement, slots=None) -> tuple[np.nda
 
 # %% ../../nbs/blocks/04_routing.ipynb #e03f0a9f
 class Links:
-    """The cheapest way from boundary to boundary, kept up to date while slots are taken; the client relays.
+    """The cheapest way from boundary to boundary, kept up to date while slots are taken; the client
+    relays.
 
     Parameters
     ----------
@@ -88,16 +106,21 @@ class Links:
 
     Notes
     -----
-    For each distinct end e it keeps ``B[e][c, x]``, the least ``t_cj + tau_j (e - x)`` over the servers j that end at e and may be entered at x, and that
+    For each distinct end e it keeps ``B[e][c, x]``, the least ``t_cj + tau_j (e - x)`` over the
+    servers j that end at e and may be entered at x, and that
     server. Taking slots changes only the ends of the servers concerned.
     """
 
     def __init__(self, cluster, placement, slots=None):
         self.cluster, self.placement = cluster, placement
-        self.slots = (cluster.slots(placement.m) if slots is None else np.array(slots, float)).copy()
+        self.slots = (
+            cluster.slots(placement.m) if slots is None else np.array(slots, float)
+        ).copy()
         self.first = entries(placement, self.slots)
         self.ends = np.unique(placement.e[placement.m > 0])
-        self.at = {int(e): np.flatnonzero((placement.e == e) & (placement.m > 0)) for e in self.ends}
+        self.at = {
+            int(e): np.flatnonzero((placement.e == e) & (placement.m > 0)) for e in self.ends
+        }
         self.B = {}
         for e in self.at:
             self._column(e)
@@ -107,7 +130,8 @@ class Links:
         j, t, tau = self.at[e], self.cluster.rtt, self.cluster.tau
         low = int(self.first[j].min())
         x = np.arange(low, e)
-        cost = np.where(x >= self.first[j, None], tau[j, None] * (e - x), np.inf) + t[:, j, None]  # (clients, servers, x)
+        # (clients, servers, x)
+        cost = np.where(x >= self.first[j, None], tau[j, None] * (e - x), np.inf) + t[:, j, None]
         best = cost.argmin(axis=1)
         self.B[e] = low, np.take_along_axis(cost, best[:, None], axis=1)[:, 0], j[best]
 
@@ -147,8 +171,11 @@ class Links:
             self._column(e)
 
 # %% ../../nbs/blocks/04_routing.ipynb #adf34748
-def bulk(cluster: Cluster, placement: Placement, demand, cutoff: float = np.inf, forward: bool = False) -> tuple[list, float, np.ndarray]:
-    """Give every request a chain within the servers' memory, the nearest client first, many requests at a time.
+def bulk(
+    cluster: Cluster, placement: Placement, demand, cutoff: float = np.inf, forward: bool = False
+) -> tuple[list, float, np.ndarray]:
+    """Give every request a chain within the servers' memory, the nearest client first, many
+    requests at a time.
 
     Parameters
     ----------
@@ -164,13 +191,15 @@ def bulk(cluster: Cluster, placement: Placement, demand, cutoff: float = np.inf,
     -------
     chains : list of Chain
     total : float
-        Cost per generated token, summed over the requests in ``chains``; infinite when the cutoff was met.
+        Cost per generated token, summed over the requests in ``chains``; infinite when the cutoff
+        was met.
     rest : ndarray (clients,) of int
         Requests without a chain; zero when all are served.
 
     Notes
     -----
-    A found chain carries ``q = min(requests left, min over its servers of floor(slots / k))`` requests: until then it stays the cheapest, because links
+    A found chain carries ``q = min(requests left, min over its servers of floor(slots / k))``
+    requests: until then it stays the cheapest, because links
     only vanish. Greedy: it can leave requests without a chain although another routing serves all.
     """
     links = (Hops if forward else Links)(cluster, placement)
@@ -192,7 +221,13 @@ def bulk(cluster: Cluster, placement: Placement, demand, cutoff: float = np.inf,
     return chains, total, rest
 
 # %% ../../nbs/blocks/04_routing.ipynb #eee91929
-def route(cluster: Cluster, placement: Placement, requests, forward: bool = False, design: int | None = None) -> Plan:
+def route(
+    cluster: Cluster,
+    placement: Placement,
+    requests,
+    forward: bool = False,
+    design: int | None = None,
+) -> Plan:
     """Route requests through a placement, within memory.
 
     Parameters
@@ -209,7 +244,8 @@ def route(cluster: Cluster, placement: Placement, requests, forward: bool = Fals
     Returns
     -------
     Plan
-        Its bound is the mean cost with every request on its client's cheapest chain, as if it were alone; it bounds the routings of this placement only.
+        Its bound is the mean cost with every request on its client's cheapest chain, as if it were
+        alone; it bounds the routings of this placement only.
 
     Raises
     ------
@@ -228,32 +264,58 @@ def route(cluster: Cluster, placement: Placement, requests, forward: bool = Fals
         usable = (links.slots >= 1) & (forward | np.isfinite(cluster.rtt[c]))
         hosted = placement.hosts(cluster.blocks)[usable].any(axis=0)
         boundary, short = links.reach(c), int((~hosted).sum())
-        why = (f"{short} block{'s' * (short > 1)}, from block {np.argmin(hosted) + 1} on, are on no server that it reaches and that has a free slot" if short else
-               f"no chain gets beyond block {boundary - 1}; the servers that hold block {boundary} lack the slots for what they would run, or cannot be reached")
-        raise NoRoute(f"{cluster.clients[c]} has no chain through this placement: {why}", int(c), boundary, short)
+        why = (
+            f"{short} block{'s' * (short > 1)} (the first is {np.argmin(hosted) + 1}) on no server"
+            " that it reaches and that has a free slot"
+            if short
+            else (
+                f"no chain gets beyond block {boundary - 1}; the servers that hold block {boundary}"
+                " lack the slots for what they would run, or cannot be reached"
+            )
+        )
+        raise NoRoute(
+            f"{cluster.clients[c]} has no chain through this placement: {why}",
+            int(c),
+            boundary,
+            short,
+        )
     chains, _, rest = bulk(cluster, placement, demand, forward=forward)
     if rest.any():
         served = int(demand.sum() - rest.sum())
-        raise NotFound(f"{served} of {demand.sum()} requests have a chain; {(rest > 0).sum()} of {len(rest)} clients have requests that found no room. The routing is greedy; "
-                       "another one, or another placement, may serve all", served, rest)
+        raise NotFound(
+            f"{served} of {demand.sum()} requests have a chain; {(rest > 0).sum()} of {len(rest)}"
+            " clients have requests that found no room. The routing is greedy; another one, or"
+            " another placement, may serve all",
+            served,
+            rest,
+        )
     bound = float(np.where(demand > 0, alone, 0.0) @ demand / max(demand.sum(), 1))
     return check(cluster, placement, chains, demand, bound, forward=forward, design=design)
 
 # %% ../../nbs/blocks/04_routing.ipynb #64c48081
 class Hops:
-    """The same three questions as `Links` answers, with servers that hand tokens straight to each other.
+    """The same three questions as `Links` answers, with servers that hand tokens straight to each
+    other.
 
     Notes
     -----
-    The state is the last server: ``D[j] = tau_j k + min(t_j / 2 if the chain starts at j, min over i of D[i] + d[i, j])`` over servers i with
-    ``a_j <= e_i < e_j``, a contiguous slice of the servers in order of their ends. ``O(clients · n²)`` time in n array operations.
+    The state is the last server: ``D[j] = tau_j k + min(t_j / 2 if the chain starts at j, min over
+    i of D[i] + d[i, j])`` over servers i with
+    ``a_j <= e_i < e_j``, a contiguous slice of the servers in order of their ends. ``O(clients ·
+    n²)`` time in n array operations.
     """
 
     def __init__(self, cluster, placement, slots=None):
         if cluster.hop is None:
-            raise ValueError("forwarding needs the cluster's hop, the (n, n) times between servers; give hop=, or build it with from_topology")
+            raise ValueError(
+                """forwarding needs the cluster's hop, the (n, n) times between servers; give hop=,
+                or build it with from_topology
+                """
+            )
         self.cluster, self.placement = cluster, placement
-        self.slots = (cluster.slots(placement.m) if slots is None else np.array(slots, float)).copy()
+        self.slots = (
+            cluster.slots(placement.m) if slots is None else np.array(slots, float)
+        ).copy()
 
     def costs(self) -> np.ndarray:
         """Each client's cheapest cost now ``(clients,)``; infinite where no chain has room."""
@@ -263,7 +325,10 @@ class Hops:
         order = np.argsort(e, kind="stable")
         self.order = order = order[placement.m[order] > 0]
         self.ends = ends = e[order]
-        self.D, self.before = D, before = np.full((C, len(order)), np.inf), np.full((C, len(order)), -1)
+        self.D, self.before = D, before = (
+            np.full((C, len(order)), np.inf),
+            np.full((C, len(order)), -1),
+        )
         every = np.arange(C)
         for q, j in enumerate(order):
             if first[j] == e[j]:
@@ -272,7 +337,11 @@ class Hops:
                 D[:, q] = cluster.rtt[:, j] / 2 + cluster.tau[j] * (e[j] - 1)
             low, high = np.searchsorted(ends, (first[j], e[j]))
             if high > low:
-                reach = D[:, low:high] + cluster.hop[order[low:high], j] + cluster.tau[j] * (e[j] - ends[low:high])
+                reach = (
+                    D[:, low:high]
+                    + cluster.hop[order[low:high], j]
+                    + cluster.tau[j] * (e[j] - ends[low:high])
+                )
                 i = reach.argmin(axis=1)
                 better = reach[every, i] < D[:, q]
                 D[better, q], before[better, q] = reach[every, i][better], low + i[better]
@@ -315,16 +384,20 @@ def route_direct(cluster: Cluster, placement: Placement, slots=None) -> tuple[np
     Returns
     -------
     cost : ndarray (clients,)
-        Half a round trip to the first server, the hops, half a round trip from the last, and the blocks' times; infinite without a chain.
+        Half a round trip to the first server, the hops, half a round trip from the last, and the
+        blocks' times; infinite without a chain.
     chains : list of (Chain or None)
     """
     hops = Hops(cluster, placement, slots)
     cost = hops.costs()
-    return cost, [Chain(c, *hops.chain(c)) if np.isfinite(cost[c]) else None for c in range(len(cost))]
+    return cost, [
+        Chain(c, *hops.chain(c)) if np.isfinite(cost[c]) else None for c in range(len(cost))
+    ]
 
 # %% ../../nbs/blocks/04_routing.ipynb #b6e78045
 def lone_bound(cluster: Cluster, requests) -> float:
-    """What no plan can beat: every request alone on the empty fleet, its blocks where they are cheapest.
+    """What no plan can beat: every request alone on the empty fleet, its blocks where they are
+    cheapest.
 
     Parameters
     ----------
@@ -334,7 +407,8 @@ def lone_bound(cluster: Cluster, requests) -> float:
     Returns
     -------
     float
-        A lower bound on the mean cost per request and generated token, over all placements, when clients relay.
+        A lower bound on the mean cost per request and generated token, over all placements, when
+        clients relay.
 
     Raises
     ------
@@ -343,8 +417,10 @@ def lone_bound(cluster: Cluster, requests) -> float:
 
     Notes
     -----
-    A request visits a server at most once and runs at most ``m(1)`` blocks there, so a chain is a choice of numbers k with sum L; the best choice is a
-    knapsack, server by server: ``F[b] <- min(F[b], t_j + min over k <= m_j(1) of F[b - k] + tau_j k)``.
+    A request visits a server at most once and runs at most ``m(1)`` blocks there, so a chain is a
+    choice of numbers k with sum L; the best choice is a
+    knapsack, server by server: ``F[b] <- min(F[b], t_j + min over k <= m_j(1) of F[b - k] + tau_j
+    k)``.
     """
     L, demand, most = cluster.blocks, cluster.demand(requests), cluster.counts(1)
     active = np.flatnonzero(demand)
@@ -353,21 +429,45 @@ def lone_bound(cluster: Cluster, requests) -> float:
     for j in np.flatnonzero(most):
         k = np.arange(most[j], 0, -1)
         padded = np.concatenate([np.full((len(active), most[j]), np.inf), F[:, :-1]], axis=1)
-        windows = np.lib.stride_tricks.sliding_window_view(padded, most[j], axis=1)  # row b holds F[b - k] for k = m, ..., 1
+        # row b holds F[b - k] for k = m, ..., 1
+        windows = np.lib.stride_tricks.sliding_window_view(padded, most[j], axis=1)
         F = np.minimum(F, cluster.rtt[active, j, None] + (windows + cluster.tau[j] * k).min(axis=2))
     for i in np.flatnonzero(np.isinf(F[:, L]))[:1]:
         c = active[i]
         short = L - int(most[np.isfinite(cluster.rtt[c])].sum())
-        raise Infeasible(f"not one request of {cluster.clients[c]} fits: the servers that it reaches hold {L - short} blocks with a cache each, "
-                         f"the model has {L}", blocks_short=short, largest=0)
+        raise Infeasible(
+            f"not one request of {cluster.clients[c]} fits: the servers that it reaches hold"
+            f" {L - short} blocks with a cache each, the model has {L}",
+            blocks_short=short,
+            largest=0,
+        )
     return float(F[:, L] @ demand[active] / demand.sum()) if len(active) else 0.0
 
 # %% ../../nbs/blocks/04_routing.ipynb #f6a540c7
 def chosen_chain(blocks_of_a=5, rtt_of_b=20, tau_of_c=6):
     "Four servers for twelve blocks: their spans, the cheapest chain, and its cost by server."
-    cluster = Cluster(12, 1, 0, [12] * 4, [3, 4, tau_of_c, 12], [15, rtt_of_b, 20, 5], servers=["A", "B", "C", "D"])
+    cluster = Cluster(
+        12,
+        1,
+        0,
+        [12] * 4,
+        [3, 4, tau_of_c, 12],
+        [15, rtt_of_b, 20, 5],
+        servers=["A", "B", "C", "D"],
+    )
     placement = Placement([1, 4, 7, 1], [blocks_of_a, 6, 6, 12])
     (cost,), (chain,) = cheapest(cluster, placement)
-    rows = [(cluster.servers[j], f"{placement.e[j] - k} to {placement.e[j] - 1}", cluster.rtt[0, j], cluster.tau[j] * k) for j, k in zip(chain.servers, chain.blocks)]
+    rows = [
+        (
+            cluster.servers[j],
+            f"{placement.e[j] - k} to {placement.e[j] - 1}",
+            cluster.rtt[0, j],
+            cluster.tau[j] * k,
+        )
+        for j, k in zip(chain.servers, chain.blocks)
+    ]
     rows.append(("sum", f"{cost:g} ms per token", sum(r[2] for r in rows), sum(r[3] for r in rows)))
-    return Picture(spans(cluster, placement, [chain]) + table(["server", "runs blocks", "network, ms", "compute, ms"], rows, digits=0))
+    return Picture(
+        spans(cluster, placement, [chain])
+        + table(["server", "runs blocks", "network, ms", "compute, ms"], rows, digits=0)
+    )

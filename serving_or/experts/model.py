@@ -43,7 +43,8 @@ def worst_ratio(x, reference):
     Returns
     -------
     ndarray (...) or float
-        ``max_i (1 + reference_i) / (1 + x_i)``; latency under ``x`` is at most this times latency under ``reference``.
+        ``max_i (1 + reference_i) / (1 + x_i)``; latency under ``x`` is at most this times latency
+        under ``reference``.
     """
     return latency(1.0 + np.asarray(reference, float), x)
 
@@ -74,16 +75,17 @@ def lazy_cover(x, need, keep=None):
 
     Parameters
     ----------
-    x : array_like of int (m,)
+    x : array_like of int (..., m)
         Extra GPUs now; they sum to k.
-    need : array_like of int (m,)
+    need : array_like of int (..., m)
         Extra GPUs that each expert must have; their sum is at most k.
-    keep : array_like (m,), optional
-        GPUs are taken first from the expert that is furthest above this; by default furthest above ``need``.
+    keep : array_like (..., m), optional
+        GPUs are taken first from the expert that is furthest above this; by default furthest above
+        ``need``.
 
     Returns
     -------
-    ndarray of int (m,)
+    ndarray of int (..., m)
         At least ``need``, with the same sum as ``x``.
 
     Raises
@@ -92,14 +94,19 @@ def lazy_cover(x, need, keep=None):
         When the needs sum to more than k.
     """
     x, need = np.asarray(x), np.asarray(need)
-    if need.sum() > x.sum():
-        raise ValueError(f"lazy_cover: the needs sum to {need.sum()}, but there are only {x.sum()} extra GPUs")
     raised = np.maximum(x, need)
     surplus = raised - need
-    order = np.argsort(-(surplus if keep is None else raised - keep), kind="stable")
-    before = np.cumsum(surplus[order]) - surplus[order]
-    taken = np.clip(raised.sum() - x.sum() - before, 0, surplus[order])
-    raised[order] -= taken
+    excess = (raised.sum(axis=-1) - x.sum(axis=-1))[..., None]
+    if np.any(excess > surplus.sum(axis=-1, keepdims=True)):
+        row = np.argmax(need.sum(axis=-1) - x.sum(axis=-1))
+        needs, have = np.ravel(need.sum(axis=-1))[row], np.ravel(x.sum(axis=-1))[row]
+        raise ValueError(
+            f"lazy_cover: the needs sum to {needs}, but there are only {have} extra GPUs"
+        )
+    order = np.argsort(-(surplus if keep is None else raised - keep), axis=-1, kind="stable")
+    spare = np.take_along_axis(surplus, order, -1)
+    taken = np.clip(excess - (np.cumsum(spare, axis=-1) - spare), 0, spare)
+    np.put_along_axis(raised, order, np.take_along_axis(raised, order, -1) - taken, -1)
     return raised
 
 # %% ../../nbs/experts/01_model.ipynb #ca6b5f1b
@@ -108,25 +115,42 @@ def check_loads(loads, ndim=None):
     loads = np.asarray(loads, float)
     if loads.ndim == 0 or loads.shape[-1] == 0 or (ndim and loads.ndim != ndim):
         want = "(m,)" if ndim == 1 else "(T, m)" if ndim == 2 else "(..., m)"
-        raise ValueError(f"loads have shape {loads.shape}; they need shape {want} with at least one expert (m >= 1)")
+        raise ValueError(
+            f"loads have shape {loads.shape}; they need shape {want} with at least one expert (m"
+            " >= 1)"
+        )
     bad = ~(np.isfinite(loads) & (loads >= 0))
     if bad.any():
         where = tuple(int(i) for i in np.argwhere(bad)[0])
-        at = ", ".join(f"{name} {i}" for name, i in zip(["layer", "step", "expert"][-len(where):], where))
-        raise ValueError(f"the load at {at} is {loads[where]}; loads must be finite and at least 0"
-                         + (f" ({bad.sum()} such elements)" if bad.sum() > 1 else ""))
+        at = ", ".join(
+            f"{name} {i}" for name, i in zip(["layer", "step", "expert"][-len(where) :], where)
+        )
+        raise ValueError(
+            f"the load at {at} is {loads[where]}; loads must be finite and at least 0"
+            + (f" ({bad.sum()} such elements)" if bad.sum() > 1 else "")
+        )
     return loads
 
 
 def check_extra(extra):
     """The number of extra GPUs as an int, or a ValueError."""
-    if isinstance(extra, (bool, str)) or not np.isscalar(extra) or not np.isfinite(extra) or extra < 0 or extra != int(extra):
-        raise ValueError(f"extra is {extra!r}; the number of extra GPUs must be a whole number, at least 0")
+    if (
+        isinstance(extra, (bool, str))
+        or not np.isscalar(extra)
+        or not np.isfinite(extra)
+        or extra < 0
+        or extra != int(extra)
+    ):
+        raise ValueError(
+            f"extra is {extra!r}; the number of extra GPUs must be a whole number, at least 0"
+        )
     return int(extra)
 
 
 def even_split(experts, extra):
-    """Spread ``extra`` GPUs over the experts as evenly as whole numbers allow, the first ones getting one more."""
+    """Spread ``extra`` GPUs over the experts as evenly as whole numbers allow, the first ones
+    getting one more.
+    """
     return extra // experts + (np.arange(experts) < extra % experts)
 
 
@@ -137,7 +161,8 @@ class Problem:
     Parameters
     ----------
     loads : array_like (T, m)
-        Load of each expert in each step, at least 0. Step t's loads are known when step t's placement is chosen.
+        Load of each expert in each step, at least 0. Step t's loads are known when step t's
+        placement is chosen.
     extra : int
         Extra GPUs ``k``, beyond one for each expert.
     move_price : float
@@ -159,14 +184,33 @@ class Problem:
     def __post_init__(self):
         loads = check_loads(self.loads, ndim=2)
         extra = check_extra(self.extra)
-        if not (np.isscalar(self.move_price) and np.isfinite(self.move_price) and self.move_price >= 0):
-            raise ValueError(f"move_price is {self.move_price!r}; it must be a finite number, at least 0")
+        if not (
+            np.isscalar(self.move_price) and np.isfinite(self.move_price) and self.move_price >= 0
+        ):
+            raise ValueError(
+                f"move_price is {self.move_price!r}; it must be a finite number, at least 0"
+            )
         start = even_split(loads.shape[1], extra) if self.start is None else np.asarray(self.start)
         if start.shape != loads.shape[1:]:
-            raise ValueError(f"start has shape {start.shape}; with {loads.shape[1]} experts it needs shape {loads.shape[1:]}")
-        if not (np.all(np.isfinite(start)) and np.all(start >= 0) and abs(start.sum() - extra) <= 1e-9 * max(1, extra)):
-            raise ValueError(f"start sums to {start.sum()} with smallest element {start.min()}; it must be at least 0 and sum to extra = {extra}")
-        for name, value in [("loads", loads), ("extra", extra), ("move_price", float(self.move_price)), ("start", start)]:
+            raise ValueError(
+                f"start has shape {start.shape}; with {loads.shape[1]} experts it needs shape"
+                f" {loads.shape[1:]}"
+            )
+        if not (
+            np.all(np.isfinite(start))
+            and np.all(start >= 0)
+            and abs(start.sum() - extra) <= 1e-9 * max(1, extra)
+        ):
+            raise ValueError(
+                f"start sums to {start.sum()} with smallest element {start.min()}; it must be at"
+                f" least 0 and sum to extra = {extra}"
+            )
+        for name, value in [
+            ("loads", loads),
+            ("extra", extra),
+            ("move_price", float(self.move_price)),
+            ("start", start),
+        ]:
             object.__setattr__(self, name, value)
 
     @property
@@ -182,7 +226,8 @@ class Problem:
 
 @dataclass(frozen=True)
 class Schedule:
-    """A placement for each step of a problem, with its cost and a lower bound on every schedule's cost.
+    """A placement for each step of a problem, with its cost and a lower bound on every schedule's
+    cost.
 
     Parameters
     ----------
@@ -191,7 +236,8 @@ class Schedule:
     x : array_like (T, m)
         Extra GPUs in each step; whole numbers, or fractional where a relaxation is meant.
     bounds : array_like (T,), optional
-        ``bounds[t]`` is at most the cost of any schedule over the steps up to ``t``; the sum of water levels when not given.
+        ``bounds[t]`` is at most the cost of any schedule over the steps up to ``t``; the sum of
+        water levels when not given.
     status : str
         ``"optimal"``, ``"feasible"`` or ``"time_limit"``.
 
@@ -209,12 +255,24 @@ class Schedule:
     def __post_init__(self):
         p, x = self.problem, np.asarray(self.x)
         if x.shape != p.loads.shape:
-            raise ValueError(f"the schedule has shape {x.shape}, the loads have {p.loads.shape}; they must be equal")
-        wrong = (x.min(axis=1, initial=0.0) < -1e-9) | ~(np.abs(x.sum(axis=1) - p.extra) <= 1e-6 * max(1, p.extra))
+            raise ValueError(
+                f"the schedule has shape {x.shape}, the loads have {p.loads.shape}; they must be"
+                " equal"
+            )
+        wrong = (x.min(axis=1, initial=0.0) < -1e-9) | ~(
+            np.abs(x.sum(axis=1) - p.extra) <= 1e-6 * max(1, p.extra)
+        )
         if wrong.any():
             t = int(np.argmax(wrong))
-            raise ValueError(f"step {t} holds {x[t].sum()} extra GPUs, smallest count {x[t].min()}; it must hold {p.extra}, none negative")
-        bounds = np.cumsum(water_level(p.loads, p.extra)) if self.bounds is None else np.asarray(self.bounds, float)
+            raise ValueError(
+                f"step {t} holds {x[t].sum()} extra GPUs, smallest count {x[t].min()}; it must hold"
+                f" {p.extra}, none negative"
+            )
+        bounds = (
+            np.cumsum(water_level(p.loads, p.extra))
+            if self.bounds is None
+            else np.asarray(self.bounds, float)
+        )
         object.__setattr__(self, "x", x)
         object.__setattr__(self, "bounds", bounds)
 
@@ -251,7 +309,9 @@ class Schedule:
     @property
     def ratio(self) -> float:
         "Certified ratio: cost over bound, so no schedule is cheaper by more than this factor."
-        return self.cost / self.bound if self.bound > 0 else (1.0 if self.cost == 0 else float("inf"))
+        return (
+            self.cost / self.bound if self.bound > 0 else (1.0 if self.cost == 0 else float("inf"))
+        )
 
     @property
     def gap(self) -> float:
@@ -261,16 +321,29 @@ class Schedule:
     def summary(self) -> str:
         "One line: cost, its two parts, the bound and the certified ratio."
         w = self.problem.move_price
-        return (f"cost {self.cost:.6g} = latency {self.latency.sum():.6g} + {w:g} x {self.moved.sum():.6g} GPUs added; "
-                f"bound {self.bound:.6g}, ratio {self.ratio:.3f} ({self.status})")
+        return (
+            f"cost {self.cost:.6g} = latency {self.latency.sum():.6g} + {w:g} x"
+            f" {self.moved.sum():.6g} GPUs added; bound {self.bound:.6g}, ratio {self.ratio:.3f}"
+            f" ({self.status})"
+        )
 
     def to_frame(self):
         "One row a step: latency, GPUs added, cost, and the running bound and ratio (pandas)."
         import pandas as pd
 
         total = np.cumsum(self.costs)
-        ratio = np.divide(total, self.bounds, out=np.full_like(total, np.inf), where=self.bounds > 0)
-        frame = pd.DataFrame({"latency": self.latency, "added": self.moved, "cost": self.costs, "bound": self.bounds, "ratio": ratio})
+        ratio = np.divide(
+            total, self.bounds, out=np.full_like(total, np.inf), where=self.bounds > 0
+        )
+        frame = pd.DataFrame(
+            {
+                "latency": self.latency,
+                "added": self.moved,
+                "cost": self.costs,
+                "bound": self.bounds,
+                "ratio": ratio,
+            }
+        )
         return frame.rename_axis("step")
 
 # %% ../../nbs/experts/01_model.ipynb #84f8eb9c
@@ -290,7 +363,8 @@ def water_level(loads, extra):
         ``min_x max_i loads_i / (1 + x_i)`` over ``x >= 0`` with sum k; O(m log m) for each layer.
     """
     r = np.sort(np.asarray(loads, float), axis=-1)[..., ::-1]
-    top = np.ldexp(1.0, np.frexp(r[..., :1])[1] - 1)                            # a power of two: no sum overflows, no digit is lost
+    # a power of two: no sum overflows, no digit is lost
+    top = np.ldexp(1.0, np.frexp(r[..., :1])[1] - 1)
     level = np.cumsum(r / top, axis=-1) / (extra + np.arange(1, r.shape[-1] + 1))
     lower = np.concatenate([r[..., 1:] / top, np.zeros_like(top)], axis=-1)
     first = np.argmax(lower <= level, axis=-1)[..., None]
@@ -298,7 +372,8 @@ def water_level(loads, extra):
 
 
 def water_fill(loads, extra):
-    """The fractional placement of lowest latency, `water_level`; GPUs that no load asks for are spread evenly.
+    """The fractional placement of lowest latency, `water_level`; GPUs that no load asks for are
+    spread evenly.
 
     Parameters
     ----------
@@ -316,7 +391,9 @@ def water_fill(loads, extra):
     level = water_level(loads, extra)[..., None]
     x = np.maximum(np.divide(loads, level, out=np.ones_like(loads), where=level > 0) - 1.0, 0.0)
     total = x.sum(axis=-1, keepdims=True)
-    return np.where(total > 0, x * (extra / np.where(total > 0, total, 1.0)), extra / loads.shape[-1])
+    return np.where(
+        total > 0, x * (extra / np.where(total > 0, total, 1.0)), extra / loads.shape[-1]
+    )
 
 # %% ../../nbs/experts/01_model.ipynb #ffd51a1a
 SLACK = 1e-12  # relative; loads / (loads / n) may come out a rounding error above n
@@ -337,7 +414,9 @@ def need(loads, level):
     ndarray of int (..., m)
     """
     loads, level = np.asarray(loads, float), np.asarray(level, float)[..., None]
-    ratio = np.divide(loads, level, out=np.zeros(np.broadcast_shapes(loads.shape, level.shape)), where=level > 0)
+    ratio = np.divide(
+        loads, level, out=np.zeros(np.broadcast_shapes(loads.shape, level.shape)), where=level > 0
+    )
     return np.maximum(np.ceil(ratio * (1 - SLACK)) - 1, 0).astype(np.intp)
 
 
@@ -354,7 +433,8 @@ def best_level(loads, extra):
     Returns
     -------
     ndarray (...) or float
-        The smallest of the numbers ``loads_i / n`` whose needs sum to at most k; exact up to rounding.
+        The smallest of the numbers ``loads_i / n`` whose needs sum to at most k; exact up to
+        rounding.
     """
     loads = np.asarray(loads, float)
 
@@ -365,12 +445,17 @@ def best_level(loads, extra):
     high = reached(2 * low)
     while True:
         # Nothing between the two: the next level below `high` would need too many.
-        open_ = (need(loads, high * (1 - 2 * SLACK)).sum(axis=-1) <= extra) & (high > low * (1 + SLACK))
+        open_ = (need(loads, high * (1 - 2 * SLACK)).sum(axis=-1) <= extra) & (
+            high > low * (1 + SLACK)
+        )
         if not np.any(open_):
             return high[()]
         middle = np.where(open_, low + (high - low) / 2, high)
         fits = need(loads, middle).sum(axis=-1) <= extra
-        low, high = np.where(open_ & ~fits, middle, low), np.where(open_ & fits, reached(middle), high)
+        low, high = (
+            np.where(open_ & ~fits, middle, low),
+            np.where(open_ & fits, reached(middle), high),
+        )
 
 
 def best_response(loads, extra):
@@ -386,20 +471,24 @@ def best_response(loads, extra):
     Returns
     -------
     ndarray of int (..., m)
-        Extra GPUs, summing to k; ties go to the expert of lower number, and without any load the split is even.
+        Extra GPUs, summing to k; ties go to the expert of lower number, and without any load the
+        split is even.
 
     Notes
     -----
-    Adams' apportionment; the same counts as one heap operation a GPU gives, in about twenty passes over the array.
+    Adams' apportionment; the same counts as one heap operation a GPU gives, in about twenty passes
+    over the array.
     """
     loads = check_loads(loads)
     extra = check_extra(extra)
     level = best_level(loads, extra)
     x = need(loads, level)
-    spare = extra - x.sum(axis=-1, keepdims=True)                               # fewer than the experts that stand at the level
+    spare = extra - x.sum(axis=-1, keepdims=True)  # fewer than the experts that stand at the level
     slowest = loads >= level[..., None] * (1 + x) * (1 - SLACK)
     x = x + (slowest & (np.cumsum(slowest, axis=-1) <= spare))
-    return np.where(np.max(loads, axis=-1, keepdims=True) > 0, x, even_split(loads.shape[-1], extra))
+    return np.where(
+        np.max(loads, axis=-1, keepdims=True) > 0, x, even_split(loads.shape[-1], extra)
+    )
 
 # %% ../../nbs/experts/01_model.ipynb #b1cb1f2f
 def lazy_chase(loads, x):
@@ -443,7 +532,7 @@ def myopic(loads, x, move_price):
     """
     loads, x = np.asarray(loads, float), np.asarray(x)
     lowest = best_level(loads, int(x.sum()))
-    wanted = np.maximum(need(loads, lowest) - x, 0)                             # additions on the way down to the lowest level
+    wanted = np.maximum(need(loads, lowest) - x, 0)  # additions on the way down to the lowest level
     expert = np.repeat(np.arange(x.size), wanted)
     passed = np.arange(expert.size) - np.repeat(np.cumsum(wanted) - wanted, wanted)
     quotients = loads[expert] / (1.0 + x[expert] + passed)
@@ -458,13 +547,37 @@ def one_step(k=6, price=2.0, load="skewed"):
     """Latency of six experts after one step of never, lazy chase and myopic, from an even split."""
     from serving_or.tools.plots import Picture, bars, table
 
-    loads = np.array({"skewed": [30, 14, 8, 4, 2, 2], "one hot": [40, 4, 4, 4, 4, 4], "two tied": [20, 20, 5, 5, 5, 5]}[load], float)
+    loads = np.array(
+        {
+            "skewed": [30, 14, 8, 4, 2, 2],
+            "one hot": [40, 4, 4, 4, 4, 4],
+            "two tied": [20, 20, 5, 5, 5, 5],
+        }[load],
+        float,
+    )
     start = even_split(6, k)
-    answers = {"never": start, "chase": lazy_chase(loads, start), "myopic": myopic(loads, start, price)}
-    picture = bars([f"expert {i}" for i in range(1, 7)], {name: loads / (1 + x) for name, x in answers.items()},
-                   marks={"water level": water_level(loads, k)}, title="Load per GPU", ylabel="latency")
+    answers = {
+        "never": start,
+        "chase": lazy_chase(loads, start),
+        "myopic": myopic(loads, start, price),
+    }
+    picture = bars(
+        [f"expert {i}" for i in range(1, 7)],
+        {name: loads / (1 + x) for name, x in answers.items()},
+        marks={"water level": water_level(loads, k)},
+        title="Load per GPU",
+        ylabel="latency",
+    )
     rows = []
     for name, x in answers.items():
         moves = float(added(x[None], start)[0])
-        rows.append([name, " ".join(map(str, x)), float(latency(loads, x)), int(moves), float(latency(loads, x)) + price * moves])
+        rows.append(
+            [
+                name,
+                " ".join(map(str, x)),
+                float(latency(loads, x)),
+                int(moves),
+                float(latency(loads, x)) + price * moves,
+            ]
+        )
     return Picture(picture + table(["rule", "extra GPUs", "latency", "added", "cost"], rows))

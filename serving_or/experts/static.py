@@ -12,11 +12,20 @@ from functools import cached_property
 
 import numpy as np
 
-from .model import best_level, check_extra, check_loads, even_split, latency, water_fill, water_level
+from serving_or.experts.model import (
+    best_level,
+    check_extra,
+    check_loads,
+    even_split,
+    latency,
+    water_fill,
+    water_level,
+)
 
 # %% ../../nbs/experts/02_static.ipynb #89092866
 def static_cvxpy(loads, extra):
-    """The convex relaxation of static placement as the derivation reads, solved by cvxpy and Clarabel.
+    """The convex relaxation of static placement as the derivation reads, solved by cvxpy and
+    Clarabel.
 
     Parameters
     ----------
@@ -67,7 +76,8 @@ def static_bound(loads, extra, weights):
 
 # %% ../../nbs/experts/02_static.ipynb #6991cd56
 def static_relaxed(loads, extra, tolerance=1e-7, rounds=40):
-    """The convex relaxation of static placement by linear programs with tangents (HiGHS through SciPy).
+    """The convex relaxation of static placement by linear programs with tangents (HiGHS through
+    SciPy).
 
     Parameters
     ----------
@@ -94,27 +104,35 @@ def static_relaxed(loads, extra, tolerance=1e-7, rounds=40):
     scale = loads.max(initial=0)
     steps, m = loads.shape
     x, weights = water_fill(loads.sum(axis=0) / (scale or 1), extra), loads.copy()
-    if scale == 0 or extra == 0:                                                # every placement is optimal, or there is only one
+    if scale == 0 or extra == 0:  # every placement is optimal, or there is only one
         return x, (loads == loads.max(axis=1, keepdims=True)).astype(float)
     r, total = loads / scale, extra + m
     floor = water_level(r, extra)
     t, i = np.nonzero(r > floor[:, None] * (1 + 1e-12))
-    filled = np.where(r >= floor[:, None], r, 0)                                # weights that prove the water level of a step
+    filled = np.where(r >= floor[:, None], r, 0)  # weights that prove the water level of a step
     filled /= np.where(filled.sum(axis=1) > 0, filled.sum(axis=1), 1)[:, None]
     row = np.arange(t.size)
     # Columns: p (m), s (m), L (T). Rows of slow experts, then the budget, then tangents.
-    slow = csr_array((np.r_[r[t, i], -np.ones(t.size)], (np.r_[row, row], np.r_[i, 2 * m + t])), shape=(t.size, 2 * m + steps))
+    slow = csr_array(
+        (np.r_[r[t, i], -np.ones(t.size)], (np.r_[row, row], np.r_[i, 2 * m + t])),
+        shape=(t.size, 2 * m + steps),
+    )
     budget = csr_array((np.ones(m), (np.zeros(m, int), m + np.arange(m))), shape=(1, 2 * m + steps))
     cost = np.r_[np.zeros(2 * m), np.ones(steps)]
     limits = [(1 / total, 1)] * m + [(1, None)] * m + [(float(v), None) for v in floor]
     a, b = vstack([slow, budget]), np.r_[np.zeros(t.size), total]
     best, bound, points = np.inf, -np.inf, 1 / (1 + x)
     for _ in range(rounds):
-        tangent = csr_array((np.r_[-1 / points**2, -np.ones(m)], (np.r_[np.arange(m), np.arange(m)], np.r_[np.arange(m), m + np.arange(m)])),
-                            shape=(m, 2 * m + steps))
+        tangent = csr_array(
+            (
+                np.r_[-1 / points**2, -np.ones(m)],
+                (np.r_[np.arange(m), np.arange(m)], np.r_[np.arange(m), m + np.arange(m)]),
+            ),
+            shape=(m, 2 * m + steps),
+        )
         a, b = vstack([a, tangent]), np.r_[b, -2 / points]
         answer = linprog(cost, a, b, bounds=limits, method="highs")
-        if answer.x is None:                                                    # keep what is proved so far
+        if answer.x is None:  # keep what is proved so far
             break
         points = np.clip(answer.x[:m], 1 / total, 1)
         trial = 1 / points - 1
@@ -122,7 +140,8 @@ def static_relaxed(loads, extra, tolerance=1e-7, rounds=40):
         trial = trial if trial.sum() > 0 else even_split(m, extra).astype(float)
         q = np.zeros_like(r)
         q[t, i] = -answer.ineqlin.marginals[: t.size]
-        q += filled * np.maximum(1 - q.sum(axis=1, keepdims=True), 0)           # the share of the row L_t >= water level
+        # the share of the row L_t >= water level
+        q += filled * np.maximum(1 - q.sum(axis=1, keepdims=True), 0)
         value, proved = latency(r, trial).sum(), static_bound(r, extra, q)
         if value < best:
             best, x = value, trial
@@ -134,7 +153,8 @@ def static_relaxed(loads, extra, tolerance=1e-7, rounds=40):
 
 # %% ../../nbs/experts/02_static.ipynb #59fe0480
 def round_top(x):
-    """Round a fractional placement: floor it, and give the GPUs left over to the largest fractional parts.
+    """Round a fractional placement: floor it, and give the GPUs left over to the largest fractional
+    parts.
 
     Parameters
     ----------
@@ -147,7 +167,7 @@ def round_top(x):
         The same sum; ties go to the expert of lower number.
     """
     x = np.asarray(x, float)
-    down = np.floor(x + 1e-9).astype(np.intp)                                  # 2.9999999999 is 3
+    down = np.floor(x + 1e-9).astype(np.intp)  # 2.9999999999 is 3
     left = int(round(x.sum())) - int(down.sum())
     down[np.argsort(-(x - down), kind="stable")[:left]] += 1
     return down
@@ -213,7 +233,9 @@ class StaticPlacement:
 
     @property
     def guarantee(self) -> float:
-        "What the theorem promises for `ratio` before any load is seen: 2 - 1 / (1 + min(k, m - 1))."
+        """What the theorem promises for `ratio` before any load is seen: 2 - 1 / (1 + min(k, m -
+        1)).
+        """
         return 2 - 1 / (1 + min(self.extra, len(self.x) - 1))
 
     @property
@@ -223,13 +245,22 @@ class StaticPlacement:
 
     def summary(self) -> str:
         "One line: value, bound, certified ratio."
-        return f"value {self.value:.6g}, bound {self.bound:.6g}, ratio {self.ratio:.4f} (guaranteed {self.guarantee:.3f}; {self.status})"
+        return (
+            f"value {self.value:.6g}, bound {self.bound:.6g}, ratio {self.ratio:.4f} (guaranteed"
+            f" {self.guarantee:.3f}; {self.status})"
+        )
 
     def to_frame(self):
         "One row an expert: mean load, GPUs, fractional GPUs (pandas)."
         import pandas as pd
 
-        return pd.DataFrame({"mean load": self.loads.mean(axis=0), "GPUs": self.counts, "fractional": 1 + self.fractional}).rename_axis("expert")
+        return pd.DataFrame(
+            {
+                "mean load": self.loads.mean(axis=0),
+                "GPUs": self.counts,
+                "fractional": 1 + self.fractional,
+            }
+        ).rename_axis("expert")
 
 
 def polish(loads, x):
@@ -253,10 +284,12 @@ def polish(loads, x):
     while len(x) > 1:
         per_gpu = loads / (1 + x)
         slowest = per_gpu.argmax(axis=1)
-        others = np.repeat(per_gpu.max(axis=1)[:, None], len(x), axis=1)        # the maximum over all experts but i
+        # the maximum over all experts but i
+        others = np.repeat(per_gpu.max(axis=1)[:, None], len(x), axis=1)
         others[step, slowest] = np.partition(per_gpu, -2, axis=1)[:, -2]
-        gains = np.maximum(others, loads / (2 + x))                             # i has one GPU more
-        losses = np.divide(loads, x, out=np.full_like(loads, np.inf), where=x > 0)  # j has one GPU less
+        gains = np.maximum(others, loads / (2 + x))  # i has one GPU more
+        # j has one GPU less
+        losses = np.divide(loads, x, out=np.full_like(loads, np.inf), where=x > 0)
         after = np.array([np.maximum(gains[:, [i]], losses).sum(axis=0) for i in range(len(x))])
         np.fill_diagonal(after, np.inf)
         i, j = np.unravel_index(np.argmin(after), after.shape)
@@ -281,12 +314,14 @@ def place(loads, extra) -> StaticPlacement:
     Returns
     -------
     StaticPlacement
-        ``x``, ``value``, ``bound``, ``ratio``; the ratio is at most ``2 - 1 / (1 + min(k, m - 1))``, up to the solver's tolerance.
+        ``x``, ``value``, ``bound``, ``ratio``; the ratio is at most ``2 - 1 / (1 + min(k, m -
+        1))``, up to the solver's tolerance.
 
     Raises
     ------
     ValueError
-        When a load is negative or not finite, the shape is not (T, m), or ``extra`` is not a whole number >= 0.
+        When a load is negative or not finite, the shape is not (T, m), or ``extra`` is not a whole
+        number >= 0.
 
     Notes
     -----
@@ -326,25 +361,35 @@ def place_exact(loads, extra, time_limit=60.0):
     scale = loads.max(initial=0) or 1.0
     r = loads / scale
     start = place(r, extra)
-    lowest = best_level(r, extra)                                               # no placement is below this in its step
+    lowest = best_level(r, extra)  # no placement is below this in its step
     t, i, j = np.nonzero(r[:, :, None] / (1 + np.arange(extra + 1)) > lowest[:, None, None])
-    value, fall = r[t, i] / (1 + j), r[t, i] / ((1 + j) * (2 + j))               # the secant from j to j + 1
+    value, fall = r[t, i] / (1 + j), r[t, i] / ((1 + j) * (2 + j))  # the secant from j to j + 1
     row = np.arange(t.size)
-    secants = csr_array((np.r_[fall, np.ones(t.size)], (np.r_[row, row], np.r_[i, m + t])), shape=(t.size, m + steps))
+    secants = csr_array(
+        (np.r_[fall, np.ones(t.size)], (np.r_[row, row], np.r_[i, m + t])),
+        shape=(t.size, m + steps),
+    )
     rows = [LinearConstraint(np.r_[np.ones(m), np.zeros(steps)][None], extra, extra)]
     rows += [LinearConstraint(secants, value + fall * j, np.inf)] if t.size else []
-    answer = milp(np.r_[np.zeros(m), np.ones(steps)], integrality=np.r_[np.ones(m), np.zeros(steps)], constraints=rows,
-                  bounds=(np.r_[np.zeros(m), lowest], np.r_[np.full(m, extra), np.full(steps, np.inf)]),
-                  options={"time_limit": time_limit, "mip_rel_gap": 1e-7})
+    answer = milp(
+        np.r_[np.zeros(m), np.ones(steps)],
+        integrality=np.r_[np.ones(m), np.zeros(steps)],
+        constraints=rows,
+        bounds=(np.r_[np.zeros(m), lowest], np.r_[np.full(m, extra), np.full(steps, np.inf)]),
+        options={"time_limit": time_limit, "mip_rel_gap": 1e-7},
+    )
     x = start.x if answer.x is None else np.round(answer.x[:m]).astype(np.intp)
     x = min(x, start.x, key=lambda x: latency(r, x).sum())
-    bound = start.bound if answer.mip_dual_bound is None else max(start.bound, answer.mip_dual_bound)
+    bound = (
+        start.bound if answer.mip_dual_bound is None else max(start.bound, answer.mip_dual_bound)
+    )
     value = float(latency(r, x).sum())
     return x, value * scale, min(bound, value) * scale
 
 # %% ../../nbs/experts/02_static.ipynb #8a29a833
 def subgraph_loads(graph):
-    """Loads whose best static placement is a densest subgraph: one expert a vertex, one step an edge.
+    """Loads whose best static placement is a densest subgraph: one expert a vertex, one step an
+    edge.
 
     Parameters
     ----------
@@ -364,11 +409,21 @@ def subgraph_loads(graph):
 
 # %% ../../nbs/experts/02_static.ipynb #99ba03eb
 def two_kinds(k=8, share=0.5):
-    """A static placement for eight experts and two kinds of traffic, planned for a share of the first kind."""
+    """A static placement for eight experts and two kinds of traffic, planned for a share of the
+    first kind.
+    """
     from serving_or.tools.plots import bars
 
     kinds = np.array([[30, 18, 10, 6, 4, 2, 2, 1], [1, 2, 2, 5, 6, 12, 20, 28]], float)
     loads = np.repeat(kinds, [round(20 * share), 20 - round(20 * share)], axis=0)
     plan = place(loads, k)
-    title = f"latency {latency(kinds[0], plan.x):.2f} on the first kind, {latency(kinds[1], plan.x):.2f} on the second, ratio {plan.ratio:.3f}"
-    return bars([f"expert {i}" for i in range(1, 9)], {"whole GPUs": plan.counts, "relaxation": 1 + plan.fractional}, title=title, ylabel="GPUs")
+    title = (
+        f"latency {latency(kinds[0], plan.x):.2f} on the first kind,"
+        f" {latency(kinds[1], plan.x):.2f} on the second, ratio {plan.ratio:.3f}"
+    )
+    return bars(
+        [f"expert {i}" for i in range(1, 9)],
+        {"whole GPUs": plan.counts, "relaxation": 1 + plan.fractional},
+        title=title,
+        ylabel="GPUs",
+    )

@@ -55,8 +55,11 @@ class RequestTrace:
 
     def summary(self) -> str:
         """One line: how many requests, over how long, and their typical lengths."""
-        return (f"{self.name}: {len(self)} requests in {self.arrival[-1]:.0f} s; median prompt {np.median(self.prompt):.0f} tokens, "
-                f"median output {np.median(self.output):.0f} tokens")
+        return (
+            f"{self.name}: {len(self)} requests in {self.arrival[-1]:.0f} s; median prompt"
+            f" {np.median(self.prompt):.0f} tokens, median output {np.median(self.output):.0f}"
+            " tokens"
+        )
 
     def to_frame(self):
         """A pandas DataFrame with the columns arrival (s), prompt and output (tokens)."""
@@ -85,10 +88,13 @@ def load_requests(name: str) -> RequestTrace:
 
     Notes
     -----
-    Time stamps are subtracted as whole nanoseconds (Azure) or milliseconds (Mooncake) and divided once, so each arrival is the float
-    nearest to the recorded difference. A float that counts seconds since 1970 could not hold the seventh digit of the fraction.
+    Time stamps are subtracted as whole nanoseconds (Azure) or milliseconds (Mooncake) and divided
+    once, so each arrival is the float
+    nearest to the recorded difference. A float that counts seconds since 1970 could not hold the
+    seventh digit of the fraction.
 
-    Sources: Azure LLM inference trace 2023 (Patel et al., ISCA 2024), CC-BY-4.0; Mooncake (Qin et al., FAST 2025), Apache-2.0.
+    Sources: Azure LLM inference trace 2023 (Patel et al., ISCA 2024), CC-BY-4.0; Mooncake (Qin et
+    al., FAST 2025), Apache-2.0.
     """
     text = _shipped("requests", REQUESTS, name, "load_requests").read_text(encoding="utf-8")
     stamp, prompt, output = zip(*(line.split(",") for line in text.splitlines()[1:]))
@@ -96,7 +102,12 @@ def load_requests(name: str) -> RequestTrace:
         time, unit = np.array(stamp, "datetime64[ns]").astype(np.int64), 10**9
     else:
         time, unit = np.array(stamp).astype(np.int64), 10**3
-    return RequestTrace(name, (time - time[0]) / unit, np.array(prompt).astype(np.int64), np.array(output).astype(np.int64))
+    return RequestTrace(
+        name,
+        (time - time[0]) / unit,
+        np.array(prompt).astype(np.int64),
+        np.array(output).astype(np.int64),
+    )
 
 # %% ../../nbs/tools/01_data.ipynb #2c5d8276
 TASKS = ("intent", "law", "summary", "translation")  # the order of the numbers 0 to 3 in the file
@@ -118,7 +129,9 @@ class ExpertTrace:
     domain: np.ndarray
 
 
-def load_experts(task: str | Sequence[str] | None = None, window: int = 1, layer: int | None = None) -> ExpertTrace:
+def load_experts(
+    task: str | Sequence[str] | None = None, window: int = 1, layer: int | None = None
+) -> ExpertTrace:
     """Load the expert counts of a DeepSeek-V2-Lite model on four tasks.
 
     Parameters
@@ -126,7 +139,8 @@ def load_experts(task: str | Sequence[str] | None = None, window: int = 1, layer
     task : {"intent", "law", "summary", "translation"} or a sequence of them, optional
         In the order wanted; all four when not given.
     window : int
-        So many consecutive sequences of a task are summed to one window. The rest of a task that fills no window is left out,
+        So many consecutive sequences of a task are summed to one window. The rest of a task that
+        fills no window is left out,
         so that no window is short or mixes two tasks.
     layer : int, optional
         One of the 26 mixture-of-experts layers, from 0; all when not given.
@@ -134,7 +148,8 @@ def load_experts(task: str | Sequence[str] | None = None, window: int = 1, layer
     Returns
     -------
     ExpertTrace
-        Loads (T, 26, 64), or (T, 64) for one layer, and the task of each window. Each sequence gives 6 loads per token and layer.
+        Loads (T, 26, 64), or (T, 64) for one layer, and the task of each window. Each sequence
+        gives 6 loads per token and layer.
 
     Raises
     ------
@@ -143,23 +158,35 @@ def load_experts(task: str | Sequence[str] | None = None, window: int = 1, layer
 
     Notes
     -----
-    The sequences have no time stamps: their order is that of the file. Source: counts derived from deepseek-ai/ESFT (Wang et al., 2024), MIT.
+    The sequences have no time stamps: their order is that of the file. Source: counts derived from
+    deepseek-ai/ESFT (Wang et al., 2024), MIT.
     """
     names = TASKS if task is None else (task,) if isinstance(task, str) else tuple(task)
     if not names or set(names) - set(TASKS):
         raise ValueError(f"load_experts: task is {task!r}; the names are {', '.join(TASKS)}")
-    with _shipped("experts", {"esft": "esft_counts.npz"}, "esft", "load_experts").open("rb") as file, np.load(file, allow_pickle=False) as stored:
+    with (
+        _shipped("experts", {"esft": "esft_counts.npz"}, "esft", "load_experts").open("rb") as file,
+        np.load(file, allow_pickle=False) as stored,
+    ):
         counts, number = stored["counts"], stored["task"]
     if layer is not None and not 0 <= layer < counts.shape[1]:
-        raise ValueError(f"load_experts: layer is {layer}; it is one of 0 to {counts.shape[1] - 1}, or None for all")
+        raise ValueError(
+            f"load_experts: layer is {layer}; it is one of 0 to {counts.shape[1] - 1}, or None"
+            " for all"
+        )
     counts = counts if layer is None else counts[:, layer]
     windows, domain = [], []
     for name in names:
         sequences = counts[number == TASKS.index(name)]
         if not 1 <= window <= len(sequences):
-            raise ValueError(f"load_experts: window is {window}; task {name!r} has {len(sequences)} sequences, give 1 to {len(sequences)}")
+            raise ValueError(
+                f"load_experts: window is {window}; task {name!r} has {len(sequences)} sequences,"
+                f" give 1 to {len(sequences)}"
+            )
         full = len(sequences) // window
-        windows.append(sequences[:full * window].reshape(full, window, *counts.shape[1:]).sum(axis=1))
+        windows.append(
+            sequences[: full * window].reshape(full, window, *counts.shape[1:]).sum(axis=1)
+        )
         domain += [name] * full
     return ExpertTrace(np.concatenate(windows), np.array(domain))
 
@@ -178,11 +205,15 @@ def total_variation(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         0 for equal shares, 1 for loads on different experts.
     """
     a, b = np.asarray(a, float), np.asarray(b, float)
-    return np.abs(a / a.sum(axis=-1, keepdims=True) - b / b.sum(axis=-1, keepdims=True)).sum(axis=-1) / 2
+    return (
+        np.abs(a / a.sum(axis=-1, keepdims=True) - b / b.sum(axis=-1, keepdims=True)).sum(axis=-1)
+        / 2
+    )
 
 
 def zipf_slope(loads: np.ndarray) -> np.ndarray:
-    """Slope of the rank-size plot of the hotter half of the experts, with a positive sign for falling loads.
+    """Slope of the rank-size plot of the hotter half of the experts, with a positive sign for
+    falling loads.
 
     Parameters
     ----------
@@ -201,16 +232,32 @@ def zipf_slope(loads: np.ndarray) -> np.ndarray:
     return -(hot * rank).sum(axis=-1) / (rank @ rank)
 
 # %% ../../nbs/tools/01_data.ipynb #d5a021f3
-SPREAD = {"intent": 0.71, "law": 0.59, "summary": 0.77, "translation": 0.93}  # fitted to hottest / mean of the ESFT counts, by task
+# fitted to hottest / mean of the ESFT counts, by task
+SPREAD = {"intent": 0.71, "law": 0.59, "summary": 0.77, "translation": 0.93}
 SHARED = 0.29  # fitted to the mean total variation between the tasks of the ESFT counts
-NOISE = 0.10  # fitted to the mean total variation between the first and the second half of a task of the ESFT counts
+# fitted to the mean total variation between the first and the second half of a task of the ESFT
+# counts
+NOISE = 0.10
 DIURNAL, SWITCH, SPIKE = 0.3, 0.02, 4.0  # chosen: the ESFT counts have no clock
 SPIKE_RATE = 0.02  # spikes that begin, per window and layer; chosen
-PERIOD, RELAXATION = 288, 8.0  # windows: a day of five-minute windows, and the memory of the noise; chosen
+# windows: a day of five-minute windows, and the memory of the noise; chosen
+PERIOD, RELAXATION = (288, 8.0)
 
 
-def generate_experts(layers: int, experts: int, steps: int, tokens: int, *, diurnal: float = DIURNAL, switch: float = SWITCH, spike: float = SPIKE,
-                     noise: float = NOISE, spread: Mapping[str, float] = SPREAD, shared: float = SHARED, seed: int = 0) -> ExpertTrace:
+def generate_experts(
+    layers: int,
+    experts: int,
+    steps: int,
+    tokens: int,
+    *,
+    diurnal: float = DIURNAL,
+    switch: float = SWITCH,
+    spike: float = SPIKE,
+    noise: float = NOISE,
+    spread: Mapping[str, float] = SPREAD,
+    shared: float = SHARED,
+    seed: int = 0,
+) -> ExpertTrace:
     """Generate expert loads that drift for four known causes.
 
     Parameters
@@ -218,7 +265,8 @@ def generate_experts(layers: int, experts: int, steps: int, tokens: int, *, diur
     layers, experts, steps : int
         Layers, experts per layer, and windows.
     tokens : int
-        Routed tokens per window and layer: the tokens of the window times the experts that each is sent to.
+        Routed tokens per window and layer: the tokens of the window times the experts that each is
+        sent to.
     diurnal : float
         Largest weight of the next domain in the mixture, 0 to 1, once per `PERIOD` windows.
     switch : float
@@ -228,16 +276,19 @@ def generate_experts(layers: int, experts: int, steps: int, tokens: int, *, diur
     noise : float
         Standard deviation of the log of the shares, with a memory of `RELAXATION` windows.
     spread : mapping of str to float
-        Domains, and the standard deviation of the log-popularity of their experts; the first one leads at the start.
+        Domains, and the standard deviation of the log-popularity of their experts; the first one
+        leads at the start.
     shared : float
         Standard deviation of the part of the log-popularity that the domains have in common.
     seed : int
-        Seed of NumPy's generator. Each cause has its own stream: turning one knob leaves the others' draws as they are.
+        Seed of NumPy's generator. Each cause has its own stream: turning one knob leaves the
+        others' draws as they are.
 
     Returns
     -------
     ExpertTrace
-        Loads (steps, layers, experts) that sum to ``tokens`` over the experts, and the leading domain of each window.
+        Loads (steps, layers, experts) that sum to ``tokens`` over the experts, and the leading
+        domain of each window.
 
     Raises
     ------
@@ -246,22 +297,43 @@ def generate_experts(layers: int, experts: int, steps: int, tokens: int, *, diur
 
     Notes
     -----
-    Formula (eq-data-generator). Time and memory are proportional to steps · layers · experts. ``SPREAD``, ``SHARED`` and ``NOISE`` are fitted to the ESFT counts; the rest is chosen.
+    Formula (eq-data-generator). Time and memory are proportional to steps · layers · experts.
+    ``SPREAD``, ``SHARED`` and ``NOISE`` are fitted to the ESFT counts; the rest is chosen.
     """
-    for name, size in {"layers": layers, "experts": experts, "steps": steps, "tokens": tokens}.items():
+    for name, size in {
+        "layers": layers,
+        "experts": experts,
+        "steps": steps,
+        "tokens": tokens,
+    }.items():
         if size < 1:
             raise ValueError(f"generate_experts: {name} is {size}; it must be at least 1")
-    for name, knob, most in (("diurnal", diurnal, 1), ("switch", switch, 1), ("spike", spike, np.inf), ("noise", noise, np.inf), ("shared", shared, min(spread.values(), default=-1))):
+    for name, knob, most in (
+        ("diurnal", diurnal, 1),
+        ("switch", switch, 1),
+        ("spike", spike, np.inf),
+        ("noise", noise, np.inf),
+        ("shared", shared, min(spread.values(), default=-1)),
+    ):
         if not 0 <= knob <= most:
-            raise ValueError(f"generate_experts: {name} is {knob}; it must lie between 0 and {most}" + " (the smallest spread)" * (name == "shared"))
-    popular, lead, peak, wander, draw = (np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(5))
+            raise ValueError(
+                f"generate_experts: {name} is {knob}; it must lie between 0 and {most}"
+                + " (the smallest spread)" * (name == "shared")
+            )
+    popular, lead, peak, wander, draw = (
+        np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(5)
+    )
 
     s = np.array(list(spread.values()), float)[:, None, None]
-    p = np.exp(shared * popular.standard_normal((layers, experts)) + np.sqrt(s**2 - shared**2) * popular.standard_normal((len(s), layers, experts)))
+    p = np.exp(
+        shared * popular.standard_normal((layers, experts))
+        + np.sqrt(s**2 - shared**2) * popular.standard_normal((len(s), layers, experts))
+    )
     p /= p.sum(axis=-1, keepdims=True)
     jump = lead.random(steps) < switch
     jump[0] = False
-    d = np.cumsum(jump * lead.integers(1, max(len(s), 2), steps)) % len(s)  # 1 to len(s) - 1 further: never the same again
+    # 1 to len(s) - 1 further: never the same again
+    d = np.cumsum(jump * lead.integers(1, max(len(s), 2), steps)) % len(s)
     a = (diurnal / 2 * (1 - np.cos(2 * np.pi * np.arange(steps) / PERIOD)))[:, None, None]
     q = (1 - a) * p[d] + a * p[(d + 1) % len(s)]
 
@@ -273,10 +345,13 @@ def generate_experts(layers: int, experts: int, steps: int, tokens: int, *, diur
     q /= q.sum(axis=-1, keepdims=True)
 
     begins = peak.random((steps, layers)) < SPIKE_RATE
-    length, expert = peak.integers(1, 4, (steps, layers)), peak.integers(experts, size=(steps, layers))
+    length, expert = (
+        peak.integers(1, 4, (steps, layers)),
+        peak.integers(experts, size=(steps, layers)),
+    )
     b = np.zeros_like(q)
     for late in range(3):
-        t, layer = np.nonzero(begins[:steps - late] & (length[:steps - late] > late))
+        t, layer = np.nonzero(begins[: steps - late] & (length[: steps - late] > late))
         b[t + late, layer, expert[t, layer]] = 1
     q += spike / experts * b
     q /= q.sum(axis=-1, keepdims=True)
@@ -284,7 +359,9 @@ def generate_experts(layers: int, experts: int, steps: int, tokens: int, *, diur
 
 # %% ../../nbs/tools/01_data.ipynb #6369993f
 def drifting_experts(switch: float = 0.02, spike: int = 4):
-    "The load of a layer's hottest expert over 96 generated windows, with one popular and one spiked expert, for a switching rate and a spike height."
+    """The load of a layer's hottest expert over 96 generated windows, with one popular and one
+    spiked expert, for a switching rate and a spike height.
+    """
     from serving_or.tools.plots import lines
 
     def shares(switch, spike):
@@ -296,8 +373,17 @@ def drifting_experts(switch: float = 0.02, spike: int = 4):
     popular = calm[0].argmax()
     spiked = (shares(0, 8)[0] - calm).max(axis=0).argmax()
     moved = total_variation(load[1:], load[:-1]) > 0.2
-    return lines({"hottest": load.max(axis=1), f"expert {popular}": load[:, popular], f"expert {spiked}": load[:, spiked]}, ylim=(0, 12),
-                 xlabel="window", ylabel="load / mean", title=f"{(domain[1:] != domain[:-1]).sum()} switches, {moved.sum()} large moves")
+    return lines(
+        {
+            "hottest": load.max(axis=1),
+            f"expert {popular}": load[:, popular],
+            f"expert {spiked}": load[:, spiked],
+        },
+        ylim=(0, 12),
+        xlabel="window",
+        ylabel="load / mean",
+        title=f"{(domain[1:] != domain[:-1]).sum()} switches, {moved.sum()} large moves",
+    )
 
 # %% ../../nbs/tools/01_data.ipynb #e68bd927
 KINDS = ("ar", "zipf", "spikes", "shifts", "bursts")
@@ -309,8 +395,10 @@ def trace(kind: str, m: int, T: int, scale: float = 1.0, seed: int = 0) -> np.nd
     Parameters
     ----------
     kind : {"ar", "zipf", "spikes", "shifts", "bursts"}
-        AR(1) log-normal loads (memory 0.9, deviation 1) with 2 % spikes of 8 times; a Zipf profile (0.8) by ranks that drift; equal loads with
-        5 % one-step spikes of 10 times; a Zipf profile that is permuted in 5 % of the steps; bursts of mean length 5 over an idle load.
+        AR(1) log-normal loads (memory 0.9, deviation 1) with 2 % spikes of 8 times; a Zipf profile
+        (0.8) by ranks that drift; equal loads with
+        5 % one-step spikes of 10 times; a Zipf profile that is permuted in 5 % of the steps; bursts
+        of mean length 5 over an idle load.
     m, T : int
         Experts and steps.
     scale : float
@@ -338,7 +426,11 @@ def trace(kind: str, m: int, T: int, scale: float = 1.0, seed: int = 0) -> np.nd
         walk = rng.standard_normal((T, m))
         for t in range(1, T):
             walk[t] = 0.9 * walk[t - 1] + np.sqrt(1 - 0.9**2) * walk[t]
-        loads = np.exp(walk) * np.where(rng.random((T, m)) < 0.02, 8, 1) if kind == "ar" else profile[np.argsort(np.argsort(-walk, axis=1), axis=1)]
+        loads = (
+            np.exp(walk) * np.where(rng.random((T, m)) < 0.02, 8, 1)
+            if kind == "ar"
+            else profile[np.argsort(np.argsort(-walk, axis=1), axis=1)]
+        )
     elif kind == "spikes":
         loads = np.where(rng.random((T, m)) < 0.05, 10.0, 1.0)
     elif kind == "shifts":
@@ -353,10 +445,16 @@ def trace(kind: str, m: int, T: int, scale: float = 1.0, seed: int = 0) -> np.nd
     return loads * (scale / loads.mean())
 
 # %% ../../nbs/tools/01_data.ipynb #ed030366
-TOPOLOGIES = {"abovenet": "Abvt.graphml", "bellcanada": "Bellcanada.graphml", "gtsce": "GtsCe.graphml"}
+TOPOLOGIES = {
+    "abovenet": "Abvt.graphml",
+    "bellcanada": "Bellcanada.graphml",
+    "gtsce": "GtsCe.graphml",
+}
 EARTH_RADIUS = 6371.0088  # km, mean radius of the IUGG
 FIBRE_SPEED = 299.792458 / 1.468  # km per ms: light in vacuum over the refractive index of fibre
-LEAST_DELAY = 0.05  # ms one way, about 10 km of fibre; every link of the three topologies that is not of length zero is longer
+# ms one way, about 10 km of fibre; every link of the three topologies that is not of length zero is
+# longer
+LEAST_DELAY = 0.05
 
 
 def great_circle(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -378,9 +476,12 @@ def load_topology(name: str):
     Returns
     -------
     networkx.Graph
-        Simple and connected; the keys are the node ids of the file, texts. Nodes have ``label``, ``country`` ("" when not given), ``latitude``,
-        ``longitude`` (degrees) and ``placed``: True where the file has no coordinates, and the node was put at the mean of its neighbours'.
-        Edges have ``length`` (km, great circle) and ``delay`` (ms one way, ``length / FIBRE_SPEED``, which may be 0).
+        Simple and connected; the keys are the node ids of the file, texts. Nodes have ``label``,
+        ``country`` ("" when not given), ``latitude``,
+        ``longitude`` (degrees) and ``placed``: True where the file has no coordinates, and the node
+        was put at the mean of its neighbours'.
+        Edges have ``length`` (km, great circle) and ``delay`` (ms one way, ``length /
+        FIBRE_SPEED``, which may be 0).
 
     Raises
     ------
@@ -389,27 +490,47 @@ def load_topology(name: str):
 
     Notes
     -----
-    Parallel links are collapsed. A leaf without coordinates lands on its neighbour. Source: Internet Topology Zoo (Knight et al., 2011), CC-BY-4.0.
+    Parallel links are collapsed. A leaf without coordinates lands on its neighbour. Source:
+    Internet Topology Zoo (Knight et al., 2011), CC-BY-4.0.
     """
     file = _shipped("topology", TOPOLOGIES, name, "load_topology")
     import networkx as nx
 
     with file.open("rb") as stream:
         read = nx.Graph(nx.read_graphml(stream))
-    where = {n: np.array([d["Latitude"], d["Longitude"]]) for n, d in read.nodes(data=True) if "Latitude" in d and "Longitude" in d}
+    where = {
+        n: np.array([d["Latitude"], d["Longitude"]])
+        for n, d in read.nodes(data=True)
+        if "Latitude" in d and "Longitude" in d
+    }
     known = set(where)
-    while len(where) < len(read):  # outwards from the known nodes; the three graphs are connected, so each round places a node
-        where |= {n: np.mean([where[v] for v in read[n] if v in where], axis=0) for n in read if n not in where and any(v in where for v in read[n])}
+    while len(where) < len(
+        read
+    ):  # outwards from the known nodes; the three graphs are connected, so each round places a node
+        where |= {
+            n: np.mean([where[v] for v in read[n] if v in where], axis=0)
+            for n in read
+            if n not in where and any(v in where for v in read[n])
+        }
     graph = nx.Graph(name=read.graph["Network"])
     for n, d in read.nodes(data=True):
-        graph.add_node(n, label=d["label"], country=d.get("Country", ""), latitude=float(where[n][0]), longitude=float(where[n][1]), placed=n not in known)
+        graph.add_node(
+            n,
+            label=d["label"],
+            country=d.get("Country", ""),
+            latitude=float(where[n][0]),
+            longitude=float(where[n][1]),
+            placed=n not in known,
+        )
     for u, v in read.edges:
         length = float(great_circle(where[u], where[v]))
         graph.add_edge(u, v, length=length, delay=length / FIBRE_SPEED)
     return graph
 
 
-def round_trip(graph, stretch: float = 1.0, access: float = 0.0, least: float = LEAST_DELAY) -> np.ndarray:
+def round_trip(
+    graph, stretch: float = 1.0, access: float = 0.0, least: float = LEAST_DELAY
+) -> np.ndarray:
     """Round-trip times between all nodes along shortest paths.
 
     Parameters
@@ -438,10 +559,16 @@ def round_trip(graph, stretch: float = 1.0, access: float = 0.0, least: float = 
     Formula (eq-data-rtt); Dijkstra from every node by SciPy, O(n (E + n log n)).
     """
     if not (stretch >= 1 and access >= 0 and least > 0):
-        raise ValueError(f"round_trip: stretch is {stretch} (at least 1), access is {access} (at least 0), least is {least} (positive)")
+        raise ValueError(
+            f"round_trip: stretch is {stretch} (at least 1), access is {access} (at least 0), least"
+            f" is {least} (positive)"
+        )
     for u, v, delay in graph.edges(data="delay"):
         if delay is None or not 0 <= delay < np.inf:
-            raise ValueError(f"round_trip: the delay of edge ({u!r}, {v!r}) is {delay}; give it in ms, not negative and finite")
+            raise ValueError(
+                f"round_trip: the delay of edge ({u!r}, {v!r}) is {delay}; give it in ms, not"
+                " negative and finite"
+            )
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import dijkstra
 

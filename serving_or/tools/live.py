@@ -37,7 +37,8 @@ def controls(function, **arguments):
     function : callable
         Its defaults say where the controls start.
     **arguments
-        Argument name to ``(low, high)`` or ``(low, high, step)``, a list, a dictionary of labels to values, or a bool.
+        Argument name to ``(low, high)`` or ``(low, high, step)``, a list, a dictionary of labels to
+        values, or a bool.
 
     Returns
     -------
@@ -52,7 +53,10 @@ def controls(function, **arguments):
     found = []
     for name, given in arguments.items():
         if name not in parameters:
-            raise ValueError(f"live: {function.__name__} has no argument {name!r}; it has {', '.join(parameters)}")
+            raise ValueError(
+                f"live: {function.__name__} has no argument {name!r}; it has"
+                f" {', '.join(parameters)}"
+            )
         start = parameters[name].default
         labels, step = (), 1
         if isinstance(given, bool):
@@ -62,21 +66,36 @@ def controls(function, **arguments):
             kind, values, labels = "menu", tuple(given.values()), tuple(given)
         elif isinstance(given, list):
             kind, values, labels = "menu", tuple(given), tuple(map(str, given))
-        elif isinstance(given, tuple) and len(given) in (2, 3) and all(isinstance(v, (int, float)) for v in given):
+        elif (
+            isinstance(given, tuple)
+            and len(given) in (2, 3)
+            and all(isinstance(v, (int, float)) for v in given)
+        ):
             kind = "slider"
             low, high = given[:2]
             whole = all(isinstance(v, int) for v in given)
             step = given[2] if len(given) == 3 else 1 if whole else (high - low) / 20
             if not (step > 0 and high >= low):
-                raise ValueError(f"live: the range of {name!r} is {given}; it needs low <= high and a positive step")
+                raise ValueError(
+                    f"live: the range of {name!r} is {given}; it needs low <= high and a positive"
+                    " step"
+                )
             count = int((high - low) / step + 1e-9) + 1
-            values = tuple(low + i * step if whole else round(low + i * step, 9) for i in range(count))
+            values = tuple(
+                low + i * step if whole else round(low + i * step, 9) for i in range(count)
+            )
         else:
-            raise ValueError(f"live: {name!r} is {given!r}; give (low, high), (low, high, step), a list, a dictionary or a bool")
+            raise ValueError(
+                f"live: {name!r} is {given!r}; give (low, high), (low, high, step), a list, a"
+                " dictionary or a bool"
+            )
         if start is inspect.Parameter.empty:
             start = values[0]
         if start not in values:
-            raise ValueError(f"live: {name!r} starts at {start!r}, which is not among its values {values[:3]} ... {values[-1:]}")
+            raise ValueError(
+                f"live: {name!r} starts at {start!r}, which is not among its values {values[:3]}"
+                f" ... {values[-1:]}"
+            )
         found.append(Control(name, kind, values, start, labels, step))
     return found
 
@@ -123,8 +142,10 @@ def exported(function):
 
     homes = [module for module, symbols in d["syms"].items() if f"{module}.{name}" in symbols]
     if len(homes) != 1:
-        raise ValueError(f"live: {name} is exported by {homes or 'no module'}; a live function needs '#| export' on its cell, "
-                         "a name of its own, and a run of nbdev_export")
+        raise ValueError(
+            f"live: {name} is exported by {homes or 'no module'}; a live function needs '#| export'"
+            " on its cell, a name of its own, and a run of nbdev_export"
+        )
     return f"{homes[0]}:{name}"
 
 # %% ../../nbs/tools/02_live.ipynb #c17902a2
@@ -132,11 +153,17 @@ STATES = 60  # pictures that a page may hold for one example; about 5 kB each
 
 
 def page(function, found, packages):
-    """The HTML of a live example in a published page; its pictures are computed here, by the package's own function."""
+    """The HTML of a live example in a published page; its pictures are computed here, by the
+    package's own function.
+    """
     call = exported(function)
 
     def key(values):  # as JavaScript writes the same values
-        return json.dumps([int(v) if isinstance(v, float) and v.is_integer() else v for v in values], separators=(",", ":"), ensure_ascii=False)
+        return json.dumps(
+            [int(v) if isinstance(v, float) and v.is_integer() else v for v in values],
+            separators=(",", ":"),
+            ensure_ascii=False,
+        )
 
     def picture(values):
         return answer(call, json.dumps({c.name: v for c, v in zip(found, values)}))
@@ -145,24 +172,36 @@ def page(function, found, packages):
     count = 1
     for c in found:
         count *= len(c.values)
-    states = {key(values): picture(values) for values in (product(*(c.values for c in found)) if count <= STATES else [start])}
+    states = {
+        key(values): picture(values)
+        for values in (product(*(c.values for c in found)) if count <= STATES else [start])
+    }
     inputs = []
     for c in found:
         if c.kind == "slider":
-            field = (f'<input type="range" name="{c.name}" min="{c.values[0]}" max="{c.values[-1]}" step="{c.step}" value="{c.start}">'
-                     f"<output>{c.start}</output>")
+            field = (
+                f'<input type="range" name="{c.name}" min="{c.values[0]}" max="{c.values[-1]}"'
+                f' step="{c.step}" value="{c.start}"><output>{c.start}</output>'
+            )
         elif c.kind == "menu":
-            options = "".join(f'<option value="{escape(json.dumps(v))}"{" selected" if v == c.start else ""}>{escape(label)}</option>'
-                              for v, label in zip(c.values, c.labels))
+            options = "".join(
+                "<option"
+                f' value="{escape(json.dumps(v))}"{" selected" if v == c.start else ""}>{escape(label)}</option>'
+                for v, label in zip(c.values, c.labels)
+            )
             field = f'<select name="{c.name}">{options}</select>'
         else:
             field = f'<input type="checkbox" name="{c.name}"{" checked" if c.start else ""}>'
         inputs.append(f"<label>{escape(c.name.replace('_', ' '))} {field}</label>")
-    data = json.dumps(states, ensure_ascii=False).replace("</", "<\\/")  # must not close the script element
-    return Picture(f'<div class="live" data-call="{call}" data-packages="{" ".join(packages)}">'
-                   f'<form class="live-controls" autocomplete="off">{"".join(inputs)}<button type="button" class="live-start">Run it live</button></form>'
-                   f'<p class="live-said" role="status"></p><div class="live-out" aria-live="polite">{picture(start)}</div>'
-                   f'<script type="application/json" class="live-states">{data}</script></div>')
+    # must not close the script element
+    data = json.dumps(states, ensure_ascii=False).replace("</", "<\\/")
+    return Picture(
+        f'<div class="live" data-call="{call}" data-packages="{" ".join(packages)}"><form'
+        f' class="live-controls" autocomplete="off">{"".join(inputs)}<button type="button"'
+        ' class="live-start">Run it live</button></form><p class="live-said"'
+        f' role="status"></p><div class="live-out" aria-live="polite">{picture(start)}</div><script'
+        f' type="application/json" class="live-states">{data}</script></div>'
+    )
 
 # %% ../../nbs/tools/02_live.ipynb #2d35ad80
 def live(function, packages=("numpy",), **arguments):
@@ -171,7 +210,8 @@ def live(function, packages=("numpy",), **arguments):
     Parameters
     ----------
     function : callable
-        Returns a `Picture`, or anything with ``_repr_html_``, or a value whose text is shown. It is exported by a chapter, and needs nothing
+        Returns a `Picture`, or anything with ``_repr_html_``, or a value whose text is shown. It is
+        exported by a chapter, and needs nothing
         but what it takes from ``packages`` and this package.
     packages : sequence of str
         What the browser loads beside the package, by Pyodide's names.
@@ -181,7 +221,8 @@ def live(function, packages=("numpy",), **arguments):
     Returns
     -------
     ipywidgets.Widget or Picture
-        An interaction in a kernel; the page's HTML while the book is built (``SERVING_OR_BOOK`` is set).
+        An interaction in a kernel; the page's HTML while the book is built (``SERVING_OR_BOOK`` is
+        set).
     """
     found = controls(function, **arguments)
     if os.environ.get("SERVING_OR_BOOK"):
@@ -195,14 +236,20 @@ def live(function, packages=("numpy",), **arguments):
             slider = ipywidgets.IntSlider if isinstance(c.step, int) else ipywidgets.FloatSlider
             widgets[c.name] = slider(value=c.start, min=c.values[0], max=c.values[-1], step=c.step)
         elif c.kind == "menu":
-            widgets[c.name] = ipywidgets.Dropdown(options=list(zip(c.labels, c.values)), value=c.start)
+            widgets[c.name] = ipywidgets.Dropdown(
+                options=list(zip(c.labels, c.values)), value=c.start
+            )
         else:
             widgets[c.name] = ipywidgets.Checkbox(value=c.start)
-    return ipywidgets.interactive(lambda **values: display(HTML(show(function(**values)))), **widgets)
+    return ipywidgets.interactive(
+        lambda **values: display(HTML(show(function(**values)))), **widgets
+    )
 
 # %% ../../nbs/tools/02_live.ipynb #60a4cfca
 def slowest_first(k=4):
-    "Loads (12, 8, 3, 1): the share of each GPU after k extra GPUs have gone, one at a time, to the slowest expert."
+    """Loads (12, 8, 3, 1): the share of each GPU after k extra GPUs have gone, one at a time, to
+    the slowest expert.
+    """
     from serving_or.tools.plots import bars
 
     loads, gpus = [12, 8, 3, 1], [1, 1, 1, 1]
@@ -210,5 +257,9 @@ def slowest_first(k=4):
         worst = max(range(4), key=lambda i: loads[i] / gpus[i])
         gpus[worst] += 1
     latency = [r / n for r, n in zip(loads, gpus)]
-    return bars([f"{n} GPU{'s' if n > 1 else ''}" for n in gpus], {"load per GPU": latency}, marks={"latency": max(latency)},
-                title=f"k = {k}: latency {max(latency):.3f}")
+    return bars(
+        [f"{n} GPU{'s' if n > 1 else ''}" for n in gpus],
+        {"load per GPU": latency},
+        marks={"latency": max(latency)},
+        title=f"k = {k}: latency {max(latency):.3f}",
+    )

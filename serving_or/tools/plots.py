@@ -38,10 +38,11 @@ def ticks(low, high, most=6):
     power = 10.0 ** floor(log10(span / most))
     step = next(c * power for c in (1, 2, 5, 10, 20) if span <= most * c * power * (1 + 1e-9))
     first = np.ceil(low / step - 1e-9)
-    return np.arange(first, np.floor(high / step + 1e-9) + 1) * step + 0.0      # no negative zero
+    return np.arange(first, np.floor(high / step + 1e-9) + 1) * step + 0.0  # no negative zero
 
 # %% ../../nbs/tools/03_plots.ipynb #c1089495
-PALETTE = ("#3b8fd4", "#e08a00", "#17a57b", "#cc79a7", "#d55e00", "#8a7fd1", "#999999")  # after Okabe and Ito
+# after Okabe and Ito
+PALETTE = ("#3b8fd4", "#e08a00", "#17a57b", "#cc79a7", "#d55e00", "#8a7fd1", "#999999")
 LEFT, RIGHT, TOP, BOTTOM = 56, 12, 28, 40  # pixels around the axes
 
 
@@ -49,28 +50,50 @@ def _frame(body, size, xlim, ylim, xticks, title, xlabel, ylabel, legend, summar
     "The SVG text around a picture's shapes: axes, ticks, labels and legend."
     width, height = size
     x, y = _scales(size, xlim, ylim)
-    parts = [f'<svg class="plot" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img" '
-             f'aria-label="{escape(summary)}" xmlns="http://www.w3.org/2000/svg">']
+    parts = [
+        f'<svg class="plot" viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
+        f' role="img" aria-label="{escape(summary)}" xmlns="http://www.w3.org/2000/svg">'
+    ]
     for v in ticks(*ylim):
-        parts += [f'<path class="grid" d="M{LEFT} {y(v):.1f}H{width - RIGHT}"/>',
-                  f'<text x="{LEFT - 6}" y="{y(v) + 4:.1f}" text-anchor="end">{v:.6g}</text>']
-    parts += [f'<text x="{x(v):.1f}" y="{height - BOTTOM + 16}" text-anchor="middle">{escape(str(t))}</text>' for v, t in xticks]
-    parts += [f'<path class="axis" d="M{LEFT} {TOP}V{height - BOTTOM}H{width - RIGHT}"/>', *body,
-              f'<text x="{LEFT}" y="16" font-weight="bold">{escape(title)}</text>',
-              f'<text x="{(LEFT + width - RIGHT) / 2}" y="{height - 6}" text-anchor="middle">{escape(xlabel)}</text>',
-              f'<text transform="translate(14 {(TOP + height - BOTTOM) / 2}) rotate(-90)" text-anchor="middle">{escape(ylabel)}</text>']
+        parts += [
+            f'<path class="grid" d="M{LEFT} {y(v):.1f}H{width - RIGHT}"/>',
+            f'<text x="{LEFT - 6}" y="{y(v) + 4:.1f}" text-anchor="end">{v:.6g}</text>',
+        ]
+    parts += [
+        f'<text x="{x(v):.1f}" y="{height - BOTTOM + 16}"'
+        f' text-anchor="middle">{escape(str(t))}</text>'
+        for v, t in xticks
+    ]
+    parts += [
+        f'<path class="axis" d="M{LEFT} {TOP}V{height - BOTTOM}H{width - RIGHT}"/>',
+        *body,
+        f'<text x="{LEFT}" y="16" font-weight="bold">{escape(title)}</text>',
+        (
+            f'<text x="{(LEFT + width - RIGHT) / 2}" y="{height - 6}"'
+            f' text-anchor="middle">{escape(xlabel)}</text>'
+        ),
+        (
+            f'<text transform="translate(14 {(TOP + height - BOTTOM) / 2}) rotate(-90)"'
+            f' text-anchor="middle">{escape(ylabel)}</text>'
+        ),
+    ]
     at = width - RIGHT
     for name, colour in reversed(legend):
         at -= 7 * len(name) + 22
-        parts += [f'<rect x="{at}" y="7" width="10" height="10" fill="{colour}"/>', f'<text x="{at + 14}" y="16">{escape(name)}</text>']
+        parts += [
+            f'<rect x="{at}" y="7" width="10" height="10" fill="{colour}"/>',
+            f'<text x="{at + 14}" y="16">{escape(name)}</text>',
+        ]
     return Picture("".join([*parts, "</svg>"]))
 
 
 def _scales(size, xlim, ylim):
     "Functions from data to pixels."
     (width, height), (x0, x1), (y0, y1) = size, xlim, ylim
-    return (lambda v: LEFT + (v - x0) / (x1 - x0) * (width - LEFT - RIGHT),
-            lambda v: height - BOTTOM - (v - y0) / (y1 - y0) * (height - TOP - BOTTOM))
+    return (
+        lambda v: LEFT + (v - x0) / (x1 - x0) * (width - LEFT - RIGHT),
+        lambda v: height - BOTTOM - (v - y0) / (y1 - y0) * (height - TOP - BOTTOM),
+    )
 
 
 def _limits(values, zero):
@@ -116,7 +139,9 @@ def lines(series, x=None, title="", xlabel="", ylabel="", step=False, ylim=None,
     x = np.arange(1, n + 1) if x is None else np.asarray(x, float)
     for name, v in values.items():
         if v.shape != x.shape:
-            raise ValueError(f"lines: series {name!r} has shape {v.shape}, x has {x.shape}; they must be equal")
+            raise ValueError(
+                f"lines: series {name!r} has shape {v.shape}, x has {x.shape}; they must be equal"
+            )
     ylim = ylim or _limits(np.concatenate(list(values.values())), zero=True)
     xlim = _limits([*x, x[-1] + 1] if step else x, zero=False)
     sx, sy = _scales(size, xlim, ylim)
@@ -131,7 +156,10 @@ def lines(series, x=None, title="", xlabel="", ylabel="", step=False, ylim=None,
             pen = "L"
             if step:
                 points.append(f"H{sx(x[i + 1] if i + 1 < len(x) else x[i] + 1):.1f}")
-        body.append(f'<path d="{"".join(points)}" fill="none" stroke="{colour}" stroke-width="2" stroke-linejoin="round"/>')
+        body.append(
+            f'<path d="{"".join(points)}" fill="none" stroke="{colour}" stroke-width="2"'
+            ' stroke-linejoin="round"/>'
+        )
         legend.append((name, colour))
     shift = 0.5 if step else 0.0
     marks = [(v + shift, f"{v:.6g}") for v in ticks(*_limits(x, zero=False), most=12)]
@@ -139,7 +167,9 @@ def lines(series, x=None, title="", xlabel="", ylabel="", step=False, ylim=None,
     return _frame(body, size, xlim, ylim, marks, title, xlabel, ylabel, legend, summary)
 
 # %% ../../nbs/tools/03_plots.ipynb #546a66a1
-def bars(labels, series, title="", xlabel="", ylabel="", marks=None, stacked=False, size=(640, 260)):
+def bars(
+    labels, series, title="", xlabel="", ylabel="", marks=None, stacked=False, size=(640, 260)
+):
     """Draw groups of bars.
 
     Parameters
@@ -170,20 +200,30 @@ def bars(labels, series, title="", xlabel="", ylabel="", marks=None, stacked=Fal
     sx, sy = _scales(size, (0, n), ylim)
     width = (sx(0.8) - sx(0)) / (1 if stacked else len(values))
     body, legend, base = [], [], np.zeros(n)
-    for j, ((name, v), colour) in enumerate(zip(values.items(), PALETTE * (1 + len(values) // len(PALETTE)))):
+    for j, ((name, v), colour) in enumerate(
+        zip(values.items(), PALETTE * (1 + len(values) // len(PALETTE)))
+    ):
         for i, height in enumerate(v):
             left = sx(i + 0.1) + (0 if stacked else j * width)
             low, high = sorted((sy(base[i]), sy(base[i] + height)))
-            body.append(f'<rect x="{left:.1f}" y="{low:.1f}" width="{max(width - 1, 0.5):.1f}" height="{high - low:.1f}" fill="{colour}"/>')
+            body.append(
+                f'<rect x="{left:.1f}" y="{low:.1f}" width="{max(width - 1, 0.5):.1f}"'
+                f' height="{high - low:.1f}" fill="{colour}"/>'
+            )
         base = base + v if stacked else base
         legend.append((name, colour))
     for j, (name, v) in enumerate(marks.items()):
         colour = PALETTE[-1 - j]
-        body.append(f'<path d="M{LEFT} {sy(v):.1f}H{size[0] - RIGHT}" stroke="{colour}" stroke-width="2" stroke-dasharray="5 3"/>')
+        body.append(
+            f'<path d="M{LEFT} {sy(v):.1f}H{size[0] - RIGHT}" stroke="{colour}" stroke-width="2"'
+            ' stroke-dasharray="5 3"/>'
+        )
         legend.append((name, colour))
     every = max(1, n // 16)
     where = [(i + 0.5, label) for i, label in enumerate(labels) if i % every == 0]
-    summary = f"{title}. " + "; ".join(f"{name}: largest {np.max(v):.4g}" for name, v in values.items())
+    summary = f"{title}. " + "; ".join(
+        f"{name}: largest {np.max(v):.4g}" for name, v in values.items()
+    )
     summary += "".join(f"; {name} {v:.4g}" for name, v in marks.items())
     return _frame(body, size, (0, n), ylim, where, title, xlabel, ylabel, legend, summary)
 
@@ -205,9 +245,12 @@ def table(header, rows, digits=3):
     Picture
         HTML text.
     """
+
     def cell(v):
         return f"{v:.{digits}f}" if isinstance(v, (float, np.floating)) else escape(str(v))
 
     head = "".join(f'<th scope="col">{escape(h)}</th>' for h in header)
     body = "".join("<tr>" + "".join(f"<td>{cell(v)}</td>" for v in row) + "</tr>" for row in rows)
-    return Picture(f'<table class="plot"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>')
+    return Picture(
+        f'<table class="plot"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+    )
