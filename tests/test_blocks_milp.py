@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from serving_or import blocks
 from serving_or.blocks import Cluster, Infeasible, NotFound, Placement, TooLarge, check
-from serving_or.blocks.milp import (capacity, capacity_hull, dual_value, enumeration, envelope, line_program, milp, most_requests,
+from serving_or.blocks.milp import (capacity, capacity_hull, dual_value, enumeration, envelope, line_program, memory_hull, milp, most_requests,
                                     paper_program, placements, relaxation, solve)
 
 EXAMPLE_A = Cluster(blocks=4, block_size=4, cache_size=1, memory=[24, 6, 6], tau=[10, 20, 20], rtt=[10, 10, 10])
@@ -79,6 +79,19 @@ def test_capacity_and_its_hull_against_brute_force(seed):
         lines = slope[server == j][:, None] * np.arange(R + 1) + intercept[server == j][:, None]
         assert np.all(lines >= phi[j] - 1e-9) and np.all(np.isclose(lines.min(axis=0), phi[j]) | (lines.min(axis=0) > phi[j]))
         assert np.isclose(lines.min(axis=0)[[0, R]], phi[j, [0, R]]).all()
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_memory_hull_says_the_same_as_the_memory(seed):
+    "For whole blocks and visits: under all lines exactly when it fits."
+    rng = np.random.default_rng(seed)
+    c, R = random_cluster(rng, 3, int(rng.integers(1, 7)), 4, 1), int(rng.integers(1, 6))
+    server, slope, intercept = memory_hull(c, R)
+    for j in range(c.n):
+        for m in range(c.counts(0)[j] + 1):
+            for H in range(R * c.blocks + 2):
+                fits = H <= R * m and c.block_size * m + c.cache_size * H <= c.memory[j]
+                assert np.all(H <= slope[server == j] * m + intercept[server == j] + 1e-9) == fits
 
 
 @settings(max_examples=100, deadline=None)
