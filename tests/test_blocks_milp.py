@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from serving_or import blocks
 from serving_or.blocks import Cluster, Infeasible, NotFound, Placement, TooLarge, check
-from serving_or.blocks.milp import (capacity, capacity_hull, dual_value, enumeration, envelope, line_program, milp, most_requests,
+from serving_or.blocks.milp import (capacity, capacity_hull, dual_value, enumeration, envelope, line_program, memory_hull, milp, most_requests,
                                     paper_program, placements, relaxation, solve)
 
 EXAMPLE_A = Cluster(blocks=4, block_size=4, cache_size=1, memory=[24, 6, 6], tau=[10, 20, 20], rtt=[10, 10, 10])
@@ -81,6 +81,19 @@ def test_capacity_and_its_hull_against_brute_force(seed):
         assert np.isclose(lines.min(axis=0)[[0, R]], phi[j, [0, R]]).all()
 
 
+@pytest.mark.parametrize("seed", range(40))
+def test_the_memory_hull_says_the_same_as_the_memory(seed):
+    "For whole blocks and visits: under all lines exactly when it fits."
+    rng = np.random.default_rng(seed)
+    c, R = random_cluster(rng, 3, int(rng.integers(1, 7)), 4, 1), int(rng.integers(1, 6))
+    server, slope, intercept = memory_hull(c, R)
+    for j in range(c.n):
+        for m in range(c.counts(0)[j] + 1):
+            for H in range(R * c.blocks + 2):
+                fits = H <= R * m and c.block_size * m + c.cache_size * H <= c.memory[j]
+                assert np.all(H <= slope[server == j] * m + intercept[server == j] + 1e-9) == fits
+
+
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.integers(0, 30), min_size=2, max_size=12))
 def test_envelope_is_the_least_concave_majorant(y):
@@ -121,9 +134,9 @@ def test_no_plan():
         milp(Cluster(4, 4, 1, [5, 5, 5], [1, 1, 1], [0, 0, 0]), 2)
     assert error.value.blocks_short == 1 and error.value.largest == 0
     tight = Cluster(4, 4, 1, [6, 6, 6, 6], [1, 1, 1, 1], [0, 0, 0, 0])
-    for formulation in ("line", "paper"):
-        with pytest.raises(Infeasible, match="5 requests cannot be served at once; 2 of them can") as error:
-            milp(tight, 5, formulation)
+    for formulation, requests in (("line", 5), ("paper", 3)):
+        with pytest.raises(Infeasible, match=f"{requests} requests cannot be served at once; 2 of them can") as error:
+            milp(tight, requests, formulation)
         assert error.value.largest == 2
     assert most_requests(tight, 5) == 2 and milp(tight, 2).cost == pytest.approx(4)
     with pytest.raises(NotFound):

@@ -266,7 +266,7 @@ def chain_bound(cluster, requests, tolerance=1e-6, rounds=500, time_limit=60.0) 
     best, price, limit, history, seen = lone_bound(cluster, demand), np.zeros(S), np.inf, [], set()
     # a tolerance is absolute, so costs are brought to about 1
     scale = best or 1.0
-    dear = 1e4
+    dear = 10.0  # a request's cost in an artificial column, in lone bounds
 
     lp = highspy.HighsLp()
     lp.num_col_, lp.num_row_ = C, C + S
@@ -308,10 +308,18 @@ def chain_bound(cluster, requests, tolerance=1e-6, rounds=500, time_limit=60.0) 
                 np.append(c, C + row).astype(np.int32),
                 np.append(1.0, k[c, server[row]] - slope[row]),
             )
-        if not fresh and weight == 0 and history:  # nothing left to add
-            x = np.array(highs.getSolution().col_value)[:C]
-            if x.max() <= 1e-7 * R:
-                break
+        highs.run()
+        if highs.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+            break
+        solution, limit = highs.getSolution(), highs.getInfo().objective_function_value * scale / R
+        duals = np.maximum(-np.array(solution.row_dual)[C:], 0.0) * scale
+        history.append((best, limit))
+        finished = best >= limit * (1 - tolerance) or (not fresh and weight == 0)
+        # after a round without a new pattern ask at the multipliers themselves
+        weight = SMOOTHING if fresh else 0.0
+        if finished and max(solution.col_value[:C]) <= 1e-7:
+            break
+        if finished:  # an artificial column is in use: nothing fits, or it was too cheap
             still = replace(
                 cluster,
                 tau=np.zeros(cluster.n),
@@ -322,21 +330,12 @@ def chain_bound(cluster, requests, tolerance=1e-6, rounds=500, time_limit=60.0) 
                     f"{R} requests do not fit: prices on the servers' capacities prove that no"
                     " mixture of chains stays within all of them"
                 )
-            if dear > 1e9:
+            # the next round asks at the best prices, as the multipliers are out of date
+            dear, limit, weight = 10 * dear, np.inf, 1.0
+            if dear > 1e8:
                 break
-            dear *= 100
             for c in range(C):
                 highs.changeColCost(c, dear)
-        # after a round without a new pattern ask at the multipliers themselves
-        weight = SMOOTHING if fresh and history else 0.0
-        highs.run()
-        if highs.getModelStatus() != highspy.HighsModelStatus.kOptimal:
-            break
-        duals = np.maximum(-np.array(highs.getSolution().row_dual)[C:], 0.0) * scale
-        limit = highs.getInfo().objective_function_value * scale / R
-        history.append((best, limit))
-        if best >= limit * (1 - tolerance):
-            break
     value = price_bound(cluster, demand, price, hull)[0] if C else 0.0
     return ChainBound(
         cluster,

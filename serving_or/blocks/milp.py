@@ -116,7 +116,9 @@ def best_routing(cluster, placement, demand, cutoff=np.inf):
         if at == len(offers[i]) or total + rest * offers[i][at][0] + later[i + 1] >= best[0]:
             return
         cost, (servers, blocks) = offers[i][at]
-        for q in range(int(min(rest, np.min(np.floor(slots[list(servers)] / np.array(blocks))))), -1, -1):
+        for q in range(
+            int(min(rest, np.min(np.floor(slots[list(servers)] / np.array(blocks))))), -1, -1
+        ):
             left = slots.copy()
             left[list(servers)] -= q * np.array(blocks)
             search(
@@ -943,5 +945,5 @@ def capacity_picture(memory=24, block=4, cache=1, requests=24) -> Picture:
         x=U,
         xlabel="requests at the server",
         ylabel="block visits",
-        title=f"{memory} GB: {len(slope)} cuts; for {requests} requests hold {best} blocks",
+        title=f"{memory} GB: {len(slope)} cuts; blocks held for {requests} requests: {best}",
     )
