@@ -13,9 +13,13 @@ export PATH := $(BIN):$(PATH)
 help:  ## this list
 	@grep -E '^[a-z]+:.*##' Makefile | sed 's/:.*##/\t/'
 
-book: $(LIVE)/live.json  ## build the book in book/_build/html
-	SERVING_OR_BOOK=1 jupyter-book build . --all -W --keep-going --quiet --config book/_config.yml --path-output book
+book: $(HTML)/.built  ## build the book in book/_build/html
 	@echo "The book is $(CURDIR)/$(HTML)/index.html (make serve shows it)"
+
+# live.json changes with any file of the package, and only then.
+$(HTML)/.built: $(LIVE)/live.json _toc.yml $(shell find nbs book -type f -not -path '*/_build/*' -not -path '*/__pycache__/*' -not -path '*/.ipynb_checkpoints/*')
+	SERVING_OR_BOOK=1 jupyter-book build . --all -W --keep-going --quiet --config book/_config.yml --path-output book
+	touch $@
 
 test: package  ## run every notebook, then tests/
 	nbdev_test --n_workers 2 --timing
