@@ -230,6 +230,8 @@ def _bracket(r, q, total, rho, level):
         if done.all():
             break
         pinned = (r > level[:, None]) & (ratio > (tau * level)[:, None])
+        # the slowest expert is pinned in every solution
+        pinned |= ratio == ratio.max(axis=1, keepdims=True)
         free = (q * tau[:, None] > 1) & ~pinned
         guess = np.where(
             done, level, _pass(pinned, free, r, q, e, total, rho, level, np.log(tau))[0]
