@@ -5,7 +5,7 @@ import numpy as np
 
 from bench import seconds
 from bench.blocks_cg import fleet
-from serving_or.blocks import Cluster, NotFound, cg_bprr, chain_bound, improve, lanes, lone_bound, route_exact, sweep
+from serving_or.blocks import Cluster, NotFound, cg_bprr, chain_bound, improve, lanes, route_exact, sweep
 from serving_or.blocks.model import scatter
 from serving_or.tools.data import load_topology
 
