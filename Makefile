@@ -1,50 +1,76 @@
 # Two commands: `make book` sets up, runs every chapter and builds the site; `make test` sets up and tests.
-VENV   := .venv
-BIN    := $(abspath $(VENV)/bin)
-PYTHON ?= python3
-PORT   ?= 8000
-HTML   := book/_build/html
-LIVE   := book/_build/live
+VENV    := .venv
+BIN     := $(abspath $(VENV)/bin)
+PYTHON  ?= python3
+# The newest versions that ran together; constraints-oldest.txt has the oldest.
+LOCK    ?= constraints.txt
+WORKERS ?= 2
+PORT    ?= 8000
+HTML    := book/_build/html
+LIVE    := book/_build/live
+# nbdev takes the notebooks; what it writes is formatted, so that the same notebooks give the same bytes.
+EXPORT  := build/exported
+SOURCES  = $(shell find nbs serving_or settings.ini pyproject.toml -type f \( -name '*.ipynb' -o -name '*.py' -o -name '*.ini' -o -name '*.toml' \) -not -path '*/.ipynb_checkpoints/*')
+PAGES    = $(shell find nbs book -type f -not -path '*/_build/*' -not -path '*/__pycache__/*' -not -path '*/.ipynb_checkpoints/*')
 # Jupyter starts the kernel of the environment that is first on PATH.
 export PATH := $(BIN):$(PATH)
 
-.PHONY: help book test serve bench package clean
+.PHONY: help book test lint test-long new bench serve package clean
 
 help:  ## this list
-	@grep -E '^[a-z]+:.*##' Makefile | sed 's/:.*##/\t/'
+	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*##/\t/'
 
 book: $(HTML)/.built  ## build the book in book/_build/html
 	@echo "The book is $(CURDIR)/$(HTML)/index.html (make serve shows it)"
 
 # live.json changes with any file of the package, and only then.
-$(HTML)/.built: $(LIVE)/live.json _toc.yml $(shell find nbs book -type f -not -path '*/_build/*' -not -path '*/__pycache__/*' -not -path '*/.ipynb_checkpoints/*')
+$(HTML)/.built: $(LIVE)/live.json _toc.yml $(PAGES)
 	SERVING_OR_BOOK=1 jupyter-book build . --all -W --keep-going --quiet --config book/_config.yml --path-output book
 	touch $@
 
-test: package  ## run every notebook, then tests/
-	nbdev_test --n_workers 2 --timing
-	pytest
+test: lint  ## check the style, run every notebook, then tests/ (WORKERS=4: on four cores)
+	nbdev_test --n_workers $(WORKERS) --timing
+	pytest -n $(WORKERS)
+
+lint: package  ## format, imports, names, types
+	ruff format --check
+	ruff check
+	mypy
+
+test-long: package  ## tests/ with the thousands of cases that make test samples
+	SERVING_OR_LONG=1 pytest -n $(WORKERS)
+
+new: $(VENV)/ready  ## a chapter from the template: make new PART=experts NAME=queue
+	@python book/_ext/new_chapter.py "$(PART)" "$(NAME)"
+
+bench: package  ## measure against named peers (ONLY="experts_online blocks_routing": those)
+	python -m bench $(ONLY)
 
 serve:  ## show the built book on this machine only
 	@test -e $(HTML)/index.html || { echo "No book yet: run make book first."; exit 1; }
 	@{ sleep 1; python -m webbrowser -t http://127.0.0.1:$(PORT)/index.html; } >/dev/null 2>&1 &
 	python -m http.server $(PORT) --bind 127.0.0.1 --directory $(HTML)
 
-bench: package  ## measure against named peers
-	python -m bench
+package: $(EXPORT)  ## export the notebooks to serving_or/
 
-package: $(VENV)/ready  ## export the notebooks to serving_or/
+# Only when a notebook or a module has changed: tests that run meanwhile never meet a module half written.
+$(EXPORT): $(VENV)/ready $(SOURCES)
+	@mkdir -p $(@D)
 	nbdev_export
+	ruff format --quiet serving_or
+	@touch $@
 
 # The wheel that runs in the reader's browser: built again only when a file of the package has changed.
-$(LIVE)/live.json: package $(VENV)/ready
+$(LIVE)/live.json: $(EXPORT) FORCE
 	python book/_ext/live_wheel.py $(LIVE)
 
-$(VENV)/ready: settings.ini setup.py pyproject.toml constraints.txt
+$(VENV)/ready: settings.ini setup.py pyproject.toml $(LOCK)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	python -m pip install -q --disable-pip-version-check -c constraints.txt setuptools wheel
-	python -m pip install -q --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[dev]'
+	python -m pip install -q --disable-pip-version-check -c $(LOCK) setuptools wheel
+	python -m pip install -q --disable-pip-version-check -c $(LOCK) --no-build-isolation -e '.[dev]'
 	touch $@
 
 clean:  ## remove everything that was built (the environment stays)
 	rm -rf book/_build build dist *.egg-info
+
+FORCE:
