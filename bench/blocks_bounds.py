@@ -2,7 +2,7 @@
 from bench import seconds
 from serving_or.blocks import Infeasible, NotFound, cg_bprr, chain_bound, lone_bound, sweep
 from serving_or.blocks.bounds import aggregate_bound
-from serving_or.blocks.model import scatter
+from serving_or.blocks.cluster import scatter
 from serving_or.tools.data import load_topology
 
 CASES = ((0.2, 128, 1, 5), (0.2, 128, 1, 60), (0.2, 128, 1, 400), (0.2, 2028, 1, 30), (0.2, 2028, 1, 60), (0.0, 128, 1, 100), (0.0, 1004, 1, 20),

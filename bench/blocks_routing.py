@@ -11,7 +11,8 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
 
-from serving_or.blocks.model import A100, CARDS, MIG, Cluster, Placement, visits
+from serving_or.blocks.cluster import A100, CARDS, MIG, Cluster
+from serving_or.blocks.plan import Placement, visits
 from serving_or.blocks.routing import bulk, cheapest
 
 MANY = 10**6

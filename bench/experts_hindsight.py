@@ -9,7 +9,8 @@ import numpy as np
 
 from serving_or.experts.hindsight import optimum, secant_program
 from serving_or.experts.model import Problem
-from serving_or.tools.data import KINDS, load_experts, trace
+from serving_or.tools.data import load_experts
+from serving_or.tools.generators import KINDS, trace
 
 OURS, THEIRS = 15.0, 60.0  # seconds
 

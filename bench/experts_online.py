@@ -4,8 +4,9 @@ import warnings
 
 import numpy as np
 
-from serving_or.experts.online import Certificate, regularized_step
-from serving_or.tools.data import trace
+from serving_or.experts.certificate import Certificate
+from serving_or.experts.regularized_greedy import regularized_step
+from serving_or.tools.generators import trace
 
 STEPS = 20
 

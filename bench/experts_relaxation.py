@@ -5,7 +5,8 @@ import numpy as np
 
 from serving_or.experts.model import Problem
 from serving_or.experts.relaxation import relax
-from serving_or.tools.data import load_experts, trace
+from serving_or.tools.data import load_experts
+from serving_or.tools.generators import trace
 
 
 def timed(problem, method="cuts"):

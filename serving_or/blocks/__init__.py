@@ -1,7 +1,12 @@
-"Blocks of a model, across space: which server holds which blocks, and through which servers each request goes."
-from .model import CARDS, GB, GIB, BadFile, BadPlan, Chain, Cluster, Infeasible, NoRoute, NotFound, Placement, Plan, TooLarge, check
-from .routing import cheapest, lone_bound, route, route_direct
-from .cg_bprr import NoPlacement, cg_bp, cg_bprr, guarantee, largest_requests
-from .milp import milp
+"""Blocks of a model on servers far apart: which server holds which blocks, and which chain of servers serves a request."""
 from .bounds import chain_bound
-from .replicate import Frontier, RobustPlan, coverage, improve, lanes, largest_robust, losses, petals_like, place_robust, rental, robust, route_exact, surviving, sweep, uncontended
+from .cluster import BadFile, Cluster, CARDS, GB, GIB
+from .conservative_greedy import NoPlacement, cg_bp, cg_bprr, guarantee, largest_requests
+from .designs import lanes, petals_like, sweep, uncontended
+from .failures import RobustPlan, largest_robust, losses, place_robust, robust, surviving
+from .flow import coverage, route_exact
+from .line_program import milp
+from .plan import BadPlan, Chain, Infeasible, NoRoute, NotFound, Placement, Plan, TooLarge, check
+from .renting import Frontier, rental
+from .routing import cheapest, lone_bound, route, route_direct
+from .search import improve

@@ -1,0 +1,37 @@
+"""The program on the line of blocks against the program of the literature, both solved by HiGHS, on tight random clusters and on two networks."""
+import numpy as np
+
+from serving_or.blocks import Cluster
+from serving_or.blocks.line_program import line_program
+from serving_or.blocks.link_program import paper_program, relaxation, solve
+from serving_or.blocks.cluster import scatter
+from serving_or.tools.data import load_topology
+
+LIMIT = 30.0  # seconds for a program
+
+
+def tight(n, blocks, requests, seed=0):
+    "A random cluster that holds all blocks with caches, and not many more."
+    rng = np.random.default_rng(seed)
+    while True:
+        memory = rng.integers(5, (4 + requests) * blocks * 2 // n + 4, n)
+        c = Cluster(blocks, 4, 1, memory, rng.integers(1, 20, n), rng.integers(5, 40, n))
+        if (c.counts(1) > 0).all() and c.counts(1).sum() >= blocks + 2:
+            return c
+
+
+def row(name, cluster, requests, kind, program):
+    answer = solve(program, LIMIT)
+    value = program.cost @ answer.x if answer.x is not None else np.nan
+    print(f"   {name:<28} {kind:<6} {program.matrix.shape[1]:>7} {program.matrix.shape[0]:>7}  {answer.seconds:>7.2f}  {answer.status:<11} {value:>9.4g} {answer.bound:>9.4g} {relaxation(program):>10.4g}")
+
+
+def run():
+    print(f"   {'cluster':<28} {'kind':<6} {'columns':>7} {'rows':>7}  {'seconds':>7}  {'status':<11} {'value':>9} {'bound':>9} {'relaxation':>10}")
+    for n, L, R, seed in ((3, 6, 3, 0), (4, 6, 4, 0), (5, 8, 4, 0), (6, 10, 6, 1)):
+        c = tight(n, L, R, seed)
+        for kind, build in (("line", line_program), ("paper", paper_program)):
+            row(f"random, n={n} L={L} R={R}", c, R, kind, build(c, c.demand(R)))
+    for name, R in (("abovenet", 8), ("bellcanada", 16)):
+        c = scatter(load_topology(name), seed=0)
+        row(f"{name}, n={c.n} L={c.blocks} R={R}", c, R, "line", line_program(c, c.demand(R)))

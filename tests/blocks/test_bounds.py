@@ -1,0 +1,133 @@
+"No plan is below a bound: against enumeration, any prices, an independent linear program over all patterns."
+import dataclasses
+from itertools import product
+
+import numpy as np
+import pytest
+from scipy.optimize import linprog
+
+from serving_or import blocks
+from serving_or.blocks import Cluster, Infeasible, cg_bprr, chain_bound, lone_bound
+from serving_or.blocks.bounds import aggregate_bound, cheapest_patterns, multiplier_bound
+from serving_or.blocks.line_program import capacity_hull
+from serving_or.blocks.link_program import enumeration
+
+
+def random_cluster(rng, n=3, blocks=4, requests=3, clients=1):
+    s_m, s_c = int(rng.integers(1, 6)), int(rng.integers(0, 4))
+    memory = rng.integers(0, (s_m + s_c * requests) * blocks + s_m + 1, n)
+    return Cluster(blocks, s_m, s_c, memory, rng.integers(1, 6, n), rng.integers(0, 9, (clients, n)))
+
+
+def optimum(c, requests):
+    try:
+        return enumeration(c, requests).cost
+    except Infeasible:
+        return np.inf
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_bounds_are_below_the_optimum_and_prices_prove_them(seed):
+    rng = np.random.default_rng(seed)
+    clients = 1 + seed % 2
+    c = random_cluster(rng, int(rng.integers(1, 4)), int(rng.integers(1, 5)), 3, clients)
+    best, demand = optimum(c, 3), c.demand(3)
+    try:
+        found = chain_bound(c, 3)
+    except Infeasible:
+        assert best == np.inf
+        return
+    assert found.value <= best * (1 + 1e-9)
+    assert found.recompute() == pytest.approx(found.value, rel=1e-12)          # from the prices alone
+    assert lone_bound(c, 3) <= found.value * (1 + 1e-9) and aggregate_bound(c, 3) <= found.value * (1 + 1e-6)
+    assert found.value >= found.limit * (1 - 1e-5)                             # and no prices prove more
+    for scale in (0.1, 1.0, 10.0):                                             # any prices give a bound
+        price = rng.exponential(scale, len(found.price)) * (rng.random(len(found.price)) < 0.5)
+        assert multiplier_bound(c, demand, price)[0] <= best * (1 + 1e-9)
+        assert multiplier_bound(c, demand, price)[0] <= found.limit * (1 + 1e-5) + 1e-9
+
+
+def patterns(c):
+    "All ways to split L blocks over the servers."
+    most = c.counts(1)
+    return np.array([k for k in product(*(range(m + 1) for m in most)) if sum(k) == c.blocks]).reshape(-1, c.n)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_column_generation_equals_the_program_over_all_patterns(seed):
+    rng = np.random.default_rng(1000 + seed)
+    c, R = random_cluster(rng, 3, 4, 4, 2), np.array([3, 1])
+    server, slope, intercept = capacity_hull(c, 4)
+    k = patterns(c)
+    if len(k) == 0:
+        pytest.raises(Infeasible, chain_bound, c, R)
+        return
+    cost = np.concatenate([k @ c.tau + (k > 0) @ c.rtt[a] for a in (0, 1)])
+    visits = np.tile(k[:, server] - slope * (k[:, server] > 0), (2, 1)).T
+    answer = linprog(cost, visits, intercept, np.kron(np.eye(2), np.ones(len(k))), R)
+    if answer.status == 2:
+        with pytest.raises(Infeasible):
+            chain_bound(c, R)
+    else:
+        assert chain_bound(c, R).value == pytest.approx(answer.fun / 4, rel=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_knapsack_finds_the_cheapest_pattern(seed):
+    rng = np.random.default_rng(seed)
+    most, L = rng.integers(0, 4, 4), int(rng.integers(1, 6))
+    visit, block = rng.normal(3, 4, (2, 4)), rng.exponential(3, 4)
+    cost, k = cheapest_patterns(visit, block, most, L)
+    every = np.array([p for p in product(*(range(m + 1) for m in most)) if sum(p) == L]).reshape(-1, 4)
+    for c in range(2):
+        if len(every) == 0:
+            assert cost[c] == np.inf
+        else:
+            assert cost[c] == pytest.approx((every @ block + (every > 0) @ visit[c]).min())
+            assert k[c].sum() == L and np.all(k[c] <= most) and k[c] @ block + (k[c] > 0) @ visit[c] == pytest.approx(cost[c])
+
+
+def test_where_the_greedy_plan_is_proved_optimal():
+    "Servers with room for all: one server serves everybody, and the bound meets it."
+    c = Cluster(6, 2, 1, [60, 60, 60], [2, 3, 4], [5, 1, 1])
+    plan = cg_bprr(c, 4)
+    assert chain_bound(c, 4).value == pytest.approx(plan.cost) == optimum(c, 1)
+
+
+def test_an_example_where_the_bound_is_not_the_optimum():
+    c = Cluster(4, 4, 1, [24, 6, 6], [10, 20, 20], [10, 10, 10])
+    assert chain_bound(c, 4).value <= 70 and optimum(c, 4) == pytest.approx(70)
+
+
+def test_scaling_and_more_requests():
+    rng = np.random.default_rng(7)
+    for _ in range(10):
+        c = dataclasses.replace(random_cluster(rng, 4, 5, 6), memory=rng.integers(30, 60, 4))
+        values = []
+        for R in (1, 2, 3, 5):
+            try:
+                values.append(chain_bound(c, R).value)
+            except Infeasible:
+                break
+        assert np.all(np.diff(values) >= -1e-6 * np.max(values, initial=1))
+        if values:
+            scaled = dataclasses.replace(c, tau=c.tau * 3, rtt=c.rtt * 3)
+            assert chain_bound(scaled, 1).value == pytest.approx(3 * values[0])
+
+
+def test_edges_and_bad_prices():
+    c = Cluster(3, 2, 1, [12, 12], [1, 2], [[4, 1], [np.inf, 1]])
+    assert chain_bound(c, 0).value == 0 == chain_bound(c, 0).recompute()
+    assert chain_bound(c, [0, 1]).value <= optimum(c, [0, 1]) and np.isfinite(chain_bound(c, [0, 1]).value)
+    assert chain_bound(Cluster(1, 2, 1, [3], [5], [2]), 1).value == pytest.approx(7)
+    free = Cluster(3, 2, 0, [6, 2], [1, 1], [4, 1])
+    assert chain_bound(free, 9).value <= optimum(free, 2) * (1 + 1e-9)
+    n = len(chain_bound(c, 2).price)
+    for bad in (np.full(n, -1.0), np.ones(n + 1), np.full(n, np.nan)):
+        with pytest.raises(ValueError, match="price"):
+            multiplier_bound(c, 2, bad)
+    with pytest.raises(Infeasible):
+        chain_bound(Cluster(3, 2, 1, [3, 3], [1, 1], [0, 0]), 1)
+    with pytest.raises(Infeasible):
+        aggregate_bound(Cluster(3, 2, 1, [9, 3], [1, 1], [0, 0]), 50)
+    assert blocks.chain_bound is chain_bound and "no plan for 2 requests" in chain_bound(c, 2).summary() and len(chain_bound(c, 2).to_frame()) <= n

@@ -1,0 +1,260 @@
+"""CG-BPRR: the rule as it reads, the tiling, the guarantee, the feasibility condition, the optimum by enumeration, and the edges."""
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from serving_or.blocks import Cluster, Infeasible, NoPlacement, NotFound, Placement, check
+from serving_or.blocks.link_program import enumeration
+from serving_or.blocks.conservative_greedy import ORDERS, cg_bp, cg_bprr, fastest, guarantee, largest_requests, pace, order_rtt, spread, tile, window_rule
+
+CLOSE = 1 + 1e-12
+
+
+def random_cluster(rng, clients=None, whole=False):
+    "Servers from too small for a block to large enough for all; sometimes with twins and ties."
+    n, L, C = rng.integers(1, 12), rng.integers(1, 16), clients or rng.integers(1, 4)
+    draw = (lambda low, high, size: rng.integers(np.ceil(low), high + 1, size).astype(float)) if whole else (lambda low, high, size: rng.uniform(low, high, size))
+    M, tau, rtt = draw(0.5, 40, n), draw(0, 20, n), draw(0, 60, (C, n))
+    if n > 2 and rng.random() < 0.3:
+        M[1], tau[1], rtt[:, 1] = M[0], tau[0], rtt[:, 0]
+    return Cluster(int(L), float(draw(1, 4, 1)[0]), float(draw(0.05, 1.5, 1)[0]), M, tau, rtt)
+
+
+def slow_rule(m, f, speed, L, R):
+    "The placement rule in plain Python, window by window, both phases."
+    order = sorted((j for j in range(len(m)) if np.isfinite(speed[j])), key=lambda j: (speed[j], j))
+    price = 2 * max((speed[j] for j in order), default=0) or 1.0
+    C, T, a = [0.0] * L, [R * price] * L, [1] * len(m)
+    for j in order:
+        starts = range(L - m[j] + 1)
+        if any(c < R for c in C):
+            open_ = [s for s in starts if any(c < R for c in C[s:s + m[j]])]
+            value = {s: sum(T[s:s + m[j]]) for s in open_}
+            best = max(value.values())
+            s = next(s for s in open_ if value[s] >= best - 1e-9 * R * price)
+        else:
+            s = min(starts, key=lambda s: (sorted(C[s:s + m[j]]), s))
+        for b in range(s, s + m[j]):
+            T[b] -= (price - speed[j]) * min(max(R - C[b], 0), f[j])
+            C[b] += f[j]
+        a[j] = s + 1
+    return np.array(a), np.array(C)
+
+
+def parts(c, R, design, rank="max"):
+    t = order_rtt(c, R, rank)
+    m = np.where(np.isfinite(t), c.counts(design), 0)
+    return m, c.sessions(m), pace(c, m, t)
+
+
+def test_tiling_guarantee_and_feasibility_on_many_clusters():
+    rng = np.random.default_rng(1)
+    placed = failed = 0
+    while placed < 400:
+        c, R = random_cluster(rng, whole=rng.random() < 0.5), int(rng.integers(1, 9))
+        rank = rng.choice(list(ORDERS))
+        m, f, speed = parts(c, R, R, rank)
+        assert (m.sum() >= c.blocks) == (R <= largest_requests(c, R))
+        if m.sum() < c.blocks:
+            failed += 1
+            with pytest.raises((NoPlacement, Infeasible)):
+                cg_bprr(c, R, rank=rank)
+            continue
+        placed += 1
+        a, C, rest = window_rule(m, f, speed, c.blocks, R)
+        tiles, left = fastest(m, speed, c.blocks)
+        assert (a == tile(m, tiles, c.blocks)).all() and (rest == left).all() and (C >= R).all()
+        plan = cg_bprr(c, R, rank=rank)
+        assert plan.bound <= plan.cost * CLOSE and np.nanmax(plan.client_cost) <= plan.guarantee * CLOSE
+        assert (slow_rule(m, f, speed, c.blocks, R)[0][m > 0] == plan.placement.a[m > 0]).all()
+    assert failed > 50
+
+
+def test_window_rule_and_spread_are_the_rule_for_any_design():
+    rng = np.random.default_rng(2)
+    covered = 0
+    for _ in range(300):
+        c, R = random_cluster(rng), int(rng.integers(1, 9))
+        design = int(rng.integers(1, R + 1))
+        m, f, speed = parts(c, R, design)
+        a, C, rest = window_rule(m, f, speed, c.blocks, R)
+        if (C >= R).all():
+            spread(a, C, rest, m, f)
+            covered += 1
+        slow_a, slow_C = slow_rule(m, f, speed, c.blocks, R)
+        assert (a[m > 0] == slow_a[m > 0]).all() and np.allclose(C, slow_C)
+        held = Placement(a, m).hosts(c.blocks).T @ f
+        assert np.allclose(held, C)
+    assert covered > 80
+
+
+@given(st.integers(0, 10**6), st.floats(1e-3, 1e3), st.floats(1e-3, 1e3))
+@settings(max_examples=60, deadline=None)
+def test_units_do_not_matter(seed, times, sizes):
+    rng = np.random.default_rng(seed)
+    c, R = random_cluster(rng), int(rng.integers(1, 6))
+    design = int(rng.integers(1, R + 1))
+    other = replace(c, tau=c.tau * times, rtt=c.rtt * times, prefill_tau=None, prefill_rtt=None, memory=c.memory * sizes, block_size=c.block_size * sizes, cache_size=c.cache_size * sizes)
+    try:
+        plan = cg_bprr(c, R, design)
+    except (Infeasible, NotFound) as error:
+        with pytest.raises(type(error)):
+            cg_bprr(other, R, design)
+        return
+    again = cg_bprr(other, R, design)
+    assert np.isclose(again.cost, plan.cost * times, rtol=1e-9) and (again.placement.m == plan.placement.m).all()
+
+
+@given(st.integers(0, 10**6))
+@settings(max_examples=60, deadline=None)
+def test_order_of_servers_does_not_matter_without_ties(seed):
+    rng = np.random.default_rng(seed)
+    c, R = random_cluster(rng), int(rng.integers(1, 6))
+    m, _, speed = parts(c, R, R)
+    if m.sum() < c.blocks or len(set(speed[m > 0])) < (m > 0).sum():
+        return
+    shuffled = c.take(rng.permutation(c.n))
+    assert np.isclose(cg_bprr(c, R).cost, cg_bprr(shuffled, R).cost) and np.isclose(guarantee(c, R), guarantee(shuffled, R))
+
+
+def test_bound_optimum_method_guarantee_in_order():
+    rng = np.random.default_rng(6)
+    better = met = 0
+    for _ in range(150):
+        n, L, R = int(rng.integers(1, 4)), int(rng.integers(1, 5)), int(rng.integers(1, 5))
+        c = Cluster(L, 3, 1, rng.integers(4, 25, n), rng.integers(1, 20, n), rng.integers(1, 20, n))
+        try:
+            plan = cg_bprr(c, R)
+        except (NoPlacement, Infeasible):
+            continue
+        optimum = enumeration(c, R).cost
+        assert plan.bound <= optimum * CLOSE and optimum <= plan.cost * CLOSE and plan.cost <= plan.guarantee * CLOSE
+        better += optimum < plan.cost - 1e-9
+        met += 1
+    assert met > 50 and better > 5
+
+
+def test_the_two_worked_examples():
+    common = dict(blocks=4, block_size=4, cache_size=1, tau=[10, 20, 20], rtt=[10, 10, 10])
+    a, b = Cluster(memory=[24, 6, 6], **common), Cluster(memory=[16, 12, 12], **common)
+    with pytest.raises(NoPlacement) as error:
+        cg_bprr(a, 4)
+    assert (error.value.blocks_short, error.value.largest) == (1, 2) and "1 of 4 blocks" in str(error.value) and "up to 2 requests" in str(error.value)
+    plan = enumeration(a, 4)
+    assert plan.cost == 70
+    assert list(plan.visits) == [12, 2, 2] and (a.memory == 4 * plan.placement.m + plan.visits).all()
+    greedy = cg_bprr(b, 4)
+    assert greedy.cost == greedy.guarantee == 90 and list(greedy.placement.a) == [1, 3, 4] and list(greedy.placement.m) == [2, 1, 1]
+    plan = enumeration(b, 4)
+    assert plan.cost == 80 and (b.memory == 4 * plan.placement.m + plan.visits).all()
+    assert cg_bprr(b, 4, design=2).cost == 80
+
+
+@given(st.integers(0, 10**6))
+@settings(max_examples=100, deadline=None)
+def test_largest_number_of_requests(seed):
+    rng = np.random.default_rng(seed)
+    c = random_cluster(rng)
+    most = largest_requests(c)
+    if most:
+        assert cg_bp(c, most).hosts(c.blocks).any(axis=0).all()
+    with pytest.raises(NoPlacement) as error:
+        cg_bp(c, most + 1)
+    assert error.value.largest == most and error.value.blocks_short == c.blocks - c.counts(most + 1).sum() > 0
+    space = c.blocks + c.n - 1
+    assert np.floor((c.memory.sum() - c.block_size * space) / (c.cache_size * space)) <= most
+
+
+# ---- edges
+
+
+def simple(**change):
+    return Cluster(**(dict(blocks=4, block_size=2, cache_size=1, memory=[20, 12], tau=[1, 2], rtt=[[3, 5]]) | change))
+
+
+def test_server_too_small_for_a_block_stays_out():
+    c = simple(memory=[20, 1.9, 12], tau=[1, 0, 2], rtt=[[3, 0, 5]])
+    plan = cg_bprr(c, 2)
+    assert plan.placement.m[1] == 0 and all(1 not in chain.servers for chain in plan.chains)
+    assert plan.cost == cg_bprr(c.take([0, 2]), 2).cost
+
+
+def test_one_server_holds_all():
+    plan = cg_bprr(simple(memory=[100, 12]), 3)
+    assert plan.placement.m[0] == 4 and plan.guarantee == plan.cost == 3 + 4 * 1 and plan.status == "optimal"
+
+
+def test_no_requests():
+    for c in (simple(), simple(memory=[4, 1])):  # the second cannot hold the model
+        plan = cg_bprr(c, 0)
+        assert plan.cost == 0 and plan.chains == () and plan.guarantee == np.inf and plan.status == "optimal"
+
+
+def test_one_block():
+    plan = cg_bprr(simple(blocks=1), 3)
+    assert list(plan.placement.m) == [1, 1] and plan.cost == 4 == plan.bound
+
+
+def test_caches_without_size():
+    c = simple(cache_size=0, memory=[5, 5])
+    assert largest_requests(c) == np.inf and largest_requests(simple(cache_size=0, memory=[5, 1])) == 0
+    plan = cg_bprr(c, 10**6)
+    assert (plan.placement == cg_bprr(c, 1).placement) and plan.cost == cg_bprr(c, 1).cost <= plan.guarantee
+    extra = cg_bprr(simple(cache_size=0, memory=[8, 8, 4], tau=[1, 1, 1], rtt=[[1, 1, 1]]), 7)  # infinite sessions in the second phase
+    assert list(extra.placement.a) == [1, 1, 1] and extra.cost == 5
+
+
+def test_ties_go_to_the_first_and_twins_are_tiled():
+    c = simple(memory=[8, 8, 8], tau=[1, 1, 1], rtt=[[2, 2, 2]])
+    plan = cg_bprr(c, 1)
+    assert list(plan.placement.a) == [1, 3, 1] and list(plan.placement.m) == [2, 2, 2]
+
+
+def test_unreachable_servers_and_clients():
+    c = simple(rtt=[[3, np.inf], [3, 5]], memory=[20, 100])
+    with pytest.raises(NoPlacement) as error:  # client 0 reaches only server 0
+        cg_bprr(c, [4, 4])
+    assert error.value.blocks_short == 2 and error.value.largest == largest_requests(c, [1, 1]) == 3
+    assert cg_bprr(c, [0, 8]).placement.m[1] == 4 and largest_requests(c, [0, 1]) > 8
+    assert cg_bprr(c, [1, 1]).placement.m[1] == 0
+    with pytest.raises(Infeasible, match="client 0"):
+        cg_bprr(simple(rtt=[[np.inf, np.inf], [3, 5]]), [1, 1])
+
+
+def test_memory_at_the_edge_of_a_block():
+    for M, held in ((0.3, 3), (0.3 * (1 - 1e-6), 2), (3 * 0.1, 3)):
+        c = Cluster(3, 0.07, 0.03, [M], [1], [1])
+        assert c.counts(1)[0] == held  # 0.3 / (0.07 + 0.03) is 2.9999999999999996 in floats
+    assert cg_bprr(Cluster(3, 0.07, 0.03, [0.3], [1], [1]), 1).cost == 4
+
+
+def test_requests_of_several_clients():
+    c = simple(rtt=[[3, 5], [5, 3]], memory=[40, 40])
+    plan = cg_bprr(c, [2, 1])
+    assert {chain.client: chain.count for chain in plan.chains} == {0: 2, 1: 1}
+    assert list(plan.client_cost) == [7, 9] and np.isclose(plan.cost, (2 * 7 + 9) / 3)
+
+
+def test_design_above_the_requests_is_safe():
+    c = simple(memory=[40, 40])
+    plan = cg_bprr(c, 2, design=5)
+    assert plan.design == 5 and plan.cost <= plan.guarantee < np.inf
+    check(c, plan.placement, [replace(plan.chains[0], count=5)], 5)
+
+
+@pytest.mark.parametrize("call, words", [
+    (lambda c: cg_bprr(c, 1.5), "whole number"), (lambda c: cg_bprr(c, -1), "at least 0"), (lambda c: cg_bprr(c, [1, 2]), "shape"),
+    (lambda c: cg_bprr(c, 1, design=-1), "design is -1"), (lambda c: cg_bprr(c, 1, design=0.5), "design is 0.5"),
+    (lambda c: cg_bprr(c, 1, rank="median"), "median")])
+def test_bad_input_says_what_is_wrong(call, words):
+    with pytest.raises(ValueError, match=words):
+        call(simple())
+
+
+def test_a_design_that_does_not_cover_says_which_block():
+    c = Cluster(7, 6, 1, [23, 27, 34], [2, 2, 5], [15, 19, 19])
+    with pytest.raises(NotFound, match="first is 1"):
+        cg_bprr(c, 4, design=1)

@@ -1,0 +1,272 @@
+"Routing: the dynamic programs against enumeration, networkx and scipy; bulk against one by one; what greedy can and cannot do."
+from itertools import product
+
+import networkx as nx
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from serving_or.blocks.plan import token_time
+from serving_or.blocks.cluster import Cluster
+from serving_or.blocks.plan import BadPlan, Chain, Infeasible, NoRoute, NotFound, Placement, check, visits
+from serving_or.blocks.routing import Hops, Links, bulk, cheapest, chosen_chain, entries, lone_bound, route, route_direct
+
+FAST = settings(max_examples=200, deadline=None)
+
+
+def instance(seed, n=6, L=7, clients=2, cache=1):
+    "A small cluster with ties, duplicate, unused and unreachable servers, and a placement that fits."
+    rng = np.random.default_rng(seed)
+    n, L = int(rng.integers(1, n + 1)), int(rng.integers(1, L + 1))
+    rtt = rng.integers(0, 6, (clients, n)).astype(float)
+    rtt[rng.random(rtt.shape) < 0.1] = np.inf
+    cluster = Cluster(L, 4, cache, rng.integers(2, 50, n), rng.integers(1, 4, n), rtt, hop=rng.integers(0, 6, (n, n)))
+    m = rng.integers(0, cluster.counts(0) + 1)
+    return cluster, Placement([rng.integers(1, L - k + 2) for k in m], m)
+
+
+def all_chains(cluster, placement, slots):
+    "Every feasible list of servers with its blocks, by depth-first search; no client."
+    found, a, e = [], placement.a, placement.e
+
+    def go(x, servers, blocks):
+        if x == cluster.blocks + 1:
+            found.append((servers, blocks))
+        for j in range(cluster.n):
+            if a[j] <= x < e[j] and e[j] - x <= slots[j]:
+                go(int(e[j]), (*servers, j), (*blocks, int(e[j] - x)))
+
+    go(1, (), ())
+    return found
+
+
+def least(cluster, ways, c, forward=False):
+    return min((token_time(cluster, Chain(c, *way), forward=forward) for way in ways), default=np.inf)
+
+
+def by_networkx(cluster, placement, c, slots):
+    a, e, graph = placement.a, placement.e, nx.DiGraph()
+    graph.add_nodes_from(["s", "t"])
+    for j in np.flatnonzero(placement.m):
+        for i, x in [("s", 1), *((i, e[i]) for i in np.flatnonzero(placement.m))]:
+            if a[j] <= x < e[j] and e[j] - x <= slots[j] and np.isfinite(cluster.rtt[c, j]):
+                graph.add_edge(i, j, weight=cluster.rtt[c, j] + cluster.tau[j] * (e[j] - x))
+        if e[j] == cluster.blocks + 1:
+            graph.add_edge(j, "t", weight=0)
+    return nx.dijkstra_path_length(graph, "s", "t") if nx.has_path(graph, "s", "t") else np.inf
+
+
+def by_scipy(cluster, placement, c, slots):
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import dijkstra
+
+    n, a, e = cluster.n, placement.a, placement.e
+    W = np.zeros((n + 2, n + 2))  # zero is "no arc" in a sparse matrix, so every arc carries 1 more for each visit
+    for j in np.flatnonzero(placement.m):
+        for i, x in [(n, 1), *((i, e[i]) for i in np.flatnonzero(placement.m))]:
+            if a[j] <= x < e[j] and e[j] - x <= slots[j] and np.isfinite(cluster.rtt[c, j]):
+                W[i, j] = cluster.rtt[c, j] + cluster.tau[j] * (e[j] - x)
+        if e[j] == cluster.blocks + 1:
+            W[j, n + 1] = 1.0
+    return dijkstra(csr_array(W), indices=n)[n + 1] - 1.0
+
+
+@FAST
+@given(st.integers(0, 10**9))
+def test_boundary_program_is_enumeration_and_dijkstra(seed):
+    cluster, placement = instance(seed)
+    slots = cluster.slots(placement.m)
+    cost, chains = cheapest(cluster, placement)
+    ways = all_chains(cluster, placement, slots)
+    for c in range(2):
+        assert cost[c] == least(cluster, ways, c) == by_networkx(cluster, placement, c, slots) == by_scipy(cluster, placement, c, slots)
+        assert (chains[c] is None) == (cost[c] == np.inf)
+        if chains[c]:
+            assert check(cluster, placement, [chains[c]], np.eye(2)[c]).cost == cost[c]
+    assert Links(cluster, placement).costs().tolist() == cost.tolist()
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_large_clusters_against_networkx(seed):
+    rng = np.random.default_rng(seed)
+    n, L = 60, 70
+    cluster = Cluster(L, 1.32, 0.0085, rng.choice([79.1, 8.2], n, p=[0.2, 0.8]), rng.uniform(3, 16, n), rng.uniform(100, 130, (3, n)))
+    m = cluster.counts(int(rng.integers(1, 300)))
+    placement = Placement(rng.integers(1, L - m + 2), m)
+    cost, _ = cheapest(cluster, placement)
+    oracle = [by_networkx(cluster, placement, c, cluster.slots(m)) for c in range(3)]
+    np.testing.assert_allclose(cost, oracle, rtol=1e-12)
+    np.testing.assert_allclose(Links(cluster, placement).costs(), oracle, rtol=1e-12)
+
+
+@FAST
+@given(st.integers(0, 10**9))
+def test_forwarding_is_enumeration(seed):
+    cluster, placement = instance(seed, n=5, L=6)
+    ways = all_chains(cluster, placement, cluster.slots(placement.m))
+    cost, chains = route_direct(cluster, placement)
+    for c in range(2):
+        assert cost[c] == least(cluster, ways, c, forward=True)
+        if chains[c]:
+            assert check(cluster, placement, [chains[c]], np.eye(2)[c], forward=True).cost == cost[c]
+
+
+@FAST
+@given(st.integers(0, 10**9))
+def test_forwarding_with_half_round_trips_is_the_relay(seed):
+    cluster, placement = instance(seed, clients=1)
+    t = cluster.rtt[0]
+    same = Cluster(cluster.blocks, 4, 1, cluster.memory, cluster.tau, t, hop=(t[:, None] + t) / 2)
+    assert route_direct(same, placement)[0] == cheapest(same, placement)[0]
+
+
+def one_by_one(cluster, placement, demand, forward):
+    "Greedy as it is defined: a fresh dynamic program for each request; ties go to the first client, as in bulk."
+    slots, rest, total = cluster.slots(placement.m), np.array(demand), 0.0
+    solve = route_direct if forward else cheapest
+    while rest.any():
+        cost, chains = solve(cluster, placement, slots)
+        c = min(np.flatnonzero(rest), key=lambda c: (cost[c], c))
+        if cost[c] == np.inf:
+            break
+        slots = slots - visits([chains[c]], cluster.n)
+        rest[c] -= 1
+        total += cost[c]
+    return total, rest
+
+
+@pytest.mark.parametrize("forward", [False, True])
+def test_bulk_is_one_by_one(forward):
+    served = 0
+    for seed in range(150):
+        cluster, placement = instance(seed)
+        rng = np.random.default_rng(seed)
+        tilt = rng.random((2, cluster.n)) * 1e-3  # no ties between chains, which the two may break differently
+        cluster = Cluster(cluster.blocks, 4, 1, cluster.memory, cluster.tau, cluster.rtt + tilt, hop=cluster.hop + rng.random(cluster.hop.shape) * 1e-3)
+        demand = rng.integers(0, 6, 2)
+        chains, total, rest = bulk(cluster, placement, demand, forward=forward)
+        expected, left = one_by_one(cluster, placement, demand, forward)
+        assert rest.tolist() == left.tolist() and np.isclose(total, expected)
+        check(cluster, placement, chains, demand - rest, forward=forward)
+        served += demand.sum() > 0 and not rest.any()
+        for cutoff in (total * 0.7, total * 1.01 + 1e-9):
+            _, cut, left = bulk(cluster, placement, demand, cutoff=cutoff, forward=forward)
+            assert (cut == np.inf) == (bool(rest.any()) or cutoff < total)
+    assert served > 30
+
+
+@FAST
+@given(st.integers(0, 10**9), st.integers(0, 6), st.integers(0, 6))
+def test_route_returns_checked_plans_between_its_bounds(seed, first, second):
+    cluster, placement = instance(seed)
+    alone = cheapest(cluster, placement)[0]
+    lost = [c for c, r in enumerate((first, second)) if r and alone[c] == np.inf]
+    try:
+        plan = route(cluster, placement, [first, second])
+    except NoRoute as error:
+        assert error.client == lost[0]
+        x = error.boundary  # reached by a partial chain, and nothing beyond it
+        short = Cluster(x - 1, 4, 1, cluster.memory, cluster.tau, cluster.rtt) if x > 1 else None
+        inside = np.where(placement.e <= x, placement.m, 0)
+        assert x == 1 or cheapest(short, Placement(placement.a, inside), cluster.slots(placement.m))[0][error.client] < np.inf
+        return
+    except NotFound as error:
+        assert not lost and error.served == first + second - error.unserved.sum() and error.unserved.sum() > 0
+        return
+    assert not lost
+    assert lone_bound(cluster, [first, second]) <= plan.bound + 1e-9 <= plan.cost + 2e-9
+    assert plan.visits.tolist() == visits(plan.chains, cluster.n).tolist() and (plan.visits <= cluster.slots(placement.m)).all()
+
+
+def best_lone(cluster, c):
+    "Alone on the fleet by brute force over the numbers of blocks."
+    most = cluster.counts(1)
+    return min((sum(cluster.rtt[c, j] + cluster.tau[j] * k for j, k in enumerate(ks) if k) for ks in product(*(range(k + 1) for k in most))
+                if sum(ks) == cluster.blocks), default=np.inf)
+
+
+@pytest.mark.parametrize("seed", range(80))
+def test_lone_bound_is_brute_force(seed):
+    cluster, _ = instance(seed, n=4, L=5)
+    best = [best_lone(cluster, c) for c in range(2)]
+    if np.isinf(best).any():
+        with pytest.raises(Infeasible) as caught:
+            lone_bound(cluster, [1, 1])
+        assert caught.value.blocks_short > 0 and caught.value.largest == 0
+    else:
+        assert np.isclose(lone_bound(cluster, [3, 1]), (3 * best[0] + best[1]) / 4)
+    assert lone_bound(cluster, 0) == 0.0
+
+
+def test_lone_bound_is_below_every_placement():
+    "All placements of tiny clusters: the bound is attained by the best one for a single request."
+    for seed in range(25):
+        cluster, _ = instance(seed, n=3, L=4, clients=1)
+        spans = [[(1, 0)] + [(a, m) for m in range(1, k + 1) for a in range(1, cluster.blocks - m + 2)] for k in cluster.counts(1)]
+        best = min(cheapest(cluster, Placement(*zip(*choice)))[0][0] for choice in product(*spans))
+        assert best == best_lone(cluster, 0)
+
+
+def test_greedy_can_strand():
+    cluster = Cluster(2, 4, 1, memory=[10, 5, 5], tau=[5, 1, 20], rtt=[5, 1, 20])
+    placement = Placement([1, 1, 2], [2, 1, 1])
+    with pytest.raises(NotFound) as caught:
+        route(cluster, placement, 2)
+    assert caught.value.served == 1 and caught.value.unserved.tolist() == [1]
+    assert check(cluster, placement, [Chain(0, (0,), (2,)), Chain(0, (1, 2), (1, 1))], 2).cost == 28.5
+
+
+def test_no_route_says_where():
+    cluster = Cluster(4, 4, 1, memory=[40, 40], tau=[1, 1], rtt=[[1, 1], [1, np.inf]])
+    placement = Placement([1, 3], [2, 2])
+    assert route(cluster, placement, [2, 0]).cost == 6
+    with pytest.raises(NoRoute) as caught:
+        route(cluster, placement, [0, 1])
+    assert (caught.value.client, caught.value.boundary, caught.value.blocks_short) == (1, 3, 2)
+    full = Cluster(2, 4, 1, memory=[8.5, 50], tau=[1, 1], rtt=[1, 1])  # holds both blocks, without room for a single cache
+    with pytest.raises(NoRoute) as caught:
+        route(full, Placement([1, 2], [2, 1]), 1)
+    assert caught.value.boundary == 1 and caught.value.blocks_short == 1
+    cut = Cluster(4, 4, 1, memory=[40, 40], tau=[1, 1], rtt=[1, 1], hop=np.full((2, 2), np.inf))  # relayed it works, forwarded it does not
+    assert route(cut, placement, 3).cost == 6
+    with pytest.raises(NoRoute, match="block 3") as caught:
+        route(cut, placement, 3, forward=True)
+    assert caught.value.boundary == 3 and caught.value.blocks_short == 0
+    with pytest.raises(BadPlan):
+        route(full, Placement([1, 1], [2, 3]), 1)
+
+
+def test_edges_of_the_input():
+    one = Cluster(1, 4, 0, [4], [3], [[2]])  # one block, no caches to pay for: any number of requests
+    plan = route(one, Placement([1], [1]), 10**6)
+    assert plan.cost == 5 and len(plan.chains) == 1 and plan.status == "optimal"
+    assert route(one, Placement([1], [0]), 0).cost == 0
+    twins = Cluster(3, 1, 1, [9, 9], [2, 2], [1, 1])
+    plan = route(twins, Placement([1, 1], [3, 3]), 4)  # two each, the first server first
+    assert [(c.servers, c.count) for c in plan.chains] == [((0,), 2), ((1,), 2)] and plan.cost == 7
+    assert entries(Placement([1, 2, 1], [3, 2, 0]), [np.inf, -5, 3]).tolist() == [1, 4, 1]
+    with pytest.raises(ValueError, match="hop"):
+        Hops(twins, Placement([1, 1], [3, 3]))
+
+
+def test_links_change_only_where_they_must():
+    "After each chain the kept links give what a fresh dynamic program gives."
+    taken = 0
+    for seed in range(60):
+        cluster, placement = instance(seed)
+        links = Links(cluster, placement)
+        while True:
+            cost = links.costs()
+            assert cost.tolist() == cheapest(cluster, placement, links.slots)[0].tolist()
+            if np.isinf(cost).all():
+                break
+            links.take(*links.chain(int(cost.argmin())), count=1)
+            taken += 1
+        assert (links.slots >= 0).all()
+    assert taken > 100
+
+
+def test_the_live_example_answers_everywhere():
+    for a, t, tau in product((3, 5, 7, 9), (0, 20, 40, 60), (2, 6, 10)):
+        assert chosen_chain(a, t, tau).count("<svg") == 1

@@ -1,0 +1,206 @@
+"""Roundings against their theorems: the latency factor on every step, the moves on every prefix, the money of credit."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from serving_or.experts.model import Problem, Schedule, added, latency
+from serving_or.experts.one_step import worst_ratio
+from serving_or.experts.certificate import run
+from serving_or.experts.regularized_greedy import RegularizedGreedy
+from serving_or.experts.rounding import Credit, Hysteresis, Rounding, Threshold, threshold_mean
+
+SLACK = 1e-6
+
+
+@st.composite
+def paths(draw, experts=(1, 6), steps=(1, 25)):
+    """A whole start, a fractional path that wanders, jumps, and swings across whole numbers, and loads."""
+    m, k, T = draw(st.integers(*experts)), draw(st.integers(0, 9)), draw(st.integers(*steps))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    start = rng.multinomial(k, np.full(m, 1 / m))
+    x, path = start.astype(float), []
+    for _ in range(T):
+        kind = rng.integers(4)
+        goal = k * rng.dirichlet(np.full(m, rng.choice([0.2, 1.0, 5.0])))
+        if kind == 0:
+            x = goal
+        elif kind == 1:
+            x = x + rng.random() * (goal - x)
+        elif kind == 2:
+            x = np.rint(x * 2) / 2  # onto whole and half numbers, where the rules jump
+            x = x * (k / x.sum()) if x.sum() else goal
+        else:
+            x = x + 0.02 * (goal - x)
+        path.append(x)
+    loads = rng.exponential(10.0 ** rng.uniform(-1, 2), (T, m)) * (rng.random((T, m)) < 0.7)
+    return Problem(loads, k, float(rng.choice([0.0, 0.5, 2.0, 50.0])), start), np.array(path)
+
+
+def played(rounding, problem, path):
+    rounding.start(problem.start, problem.extra, problem.move_price)
+    X, a = [], []
+    for r, x in zip(problem.loads, path):
+        X.append(rounding.step(r, x))
+        a.append(rounding.a)
+        assert X[-1].dtype.kind == "i" and X[-1].min() >= 0 and (X[-1] >= a[-1]).all()
+        assert (X[-1].sum(axis=-1) == problem.extra).all()
+    return np.array(X)
+
+
+@settings(deadline=None, max_examples=150)
+@given(paths(), st.sampled_from([1.1, 1.25, 1.5, 1.75, 2.0]))
+def test_hysteresis_keeps_its_factor_and_its_moves_on_every_prefix(drawn, width):
+    problem, path = drawn
+    X = played(Hysteresis(width), problem, path)
+    assert worst_ratio(X, path).max() <= 1 + width + SLACK
+    fractional = np.cumsum(added(path, problem.start))
+    assert np.all(np.cumsum(added(X, problem.start)) <= fractional / (width - 1) + SLACK)
+
+
+@settings(deadline=None, max_examples=100)
+@given(paths(), st.integers(0, 10**6))
+def test_thresholds_keep_their_factor(drawn, seed):
+    problem, path = drawn
+    rule = Threshold(seed)
+    X = played(rule, problem, path)
+    assert worst_ratio(X, path).max() <= 2 + rule.drawn.max() + SLACK < 3 + SLACK
+    assert np.array_equal(X, played(Threshold(seed), problem, path))
+
+
+@settings(deadline=None, max_examples=60)
+@given(paths(experts=(2, 2), steps=(1, 10)))
+def test_thresholds_move_no_more_in_exact_expectation(drawn):
+    problem, path = drawn
+    slow, moved = threshold_mean(problem, path)
+    before = np.vstack([problem.start, path[:-1]])
+    passed = np.maximum(path - np.maximum(before, 1.0), 0).sum(axis=1)
+    assert np.all(np.cumsum(moved) <= np.cumsum(passed) + SLACK)
+    assert np.all(np.cumsum(passed) <= np.cumsum(added(path, problem.start)) + SLACK)
+    assert np.all(slow <= 3 * latency(problem.loads, path) + SLACK)
+
+
+def test_the_exact_expectation_is_the_mean_of_many_seeds():
+    rng = np.random.default_rng(1)
+    problem = Problem(rng.exponential(10, (12, 2)), 5, start=[2, 3])
+    path = 5 * rng.dirichlet([1, 1], 12)
+    runs = [Schedule(problem, played(Threshold(seed), problem, path)) for seed in range(400)]
+    for exact, sample in zip(threshold_mean(problem, path), ([s.latency for s in runs], [s.moved for s in runs])):
+        total = np.sum(sample, axis=1)
+        assert abs(exact.sum() - total.mean()) <= 3 * total.std() / np.sqrt(total.size)
+
+
+def test_thresholds_move_no_more_on_average_with_many_experts():
+    rng = np.random.default_rng(2)
+    m, k = 12, 20
+    problem = Problem(rng.exponential(1, (40, m)), k)
+    path = run(problem, RegularizedGreedy(3.0)).x
+    theta = rng.random((400, m))
+    rule = Threshold(theta=theta)
+    rule.start(problem.start, k)
+    X = np.array([rule.step(r, x) for r, x in zip(problem.loads, path)])
+    moves = np.array([added(X[:, i], problem.start).sum() for i in range(len(theta))])
+    assert moves.mean() <= added(path, problem.start).sum() + 3 * moves.std() / 20
+
+
+@settings(deadline=None, max_examples=150)
+@given(paths(), st.sampled_from([0.0, 0.5, 1.0, 3.0]))
+def test_credit_never_costs_more_than_its_bound(drawn, alpha):
+    problem, path = drawn
+    rounded, fractional = Schedule(problem, played(Credit(alpha), problem, path)), Schedule(problem, path)
+    F, M = np.cumsum(fractional.latency), problem.move_price * np.cumsum(fractional.moved)
+    assert np.all(rounded.latency <= 3 * fractional.latency * (1 + SLACK))
+    assert np.all(np.cumsum(rounded.costs) <= ((3 + 2 * alpha) * F + M) * (1 + SLACK) + SLACK)
+    if alpha == 0 and problem.move_price > 0:
+        assert np.array_equal(rounded.x, played(Hysteresis(), problem, path))
+
+
+def test_credit_pays_for_the_busy_expert_that_hysteresis_forgets():
+    start, path = np.array([0, 1, 1]), np.tile([1.9, 0.05, 0.05], (20, 1))
+    problem = Problem(np.tile([30.0, 1.0, 1.0], (20, 1)), 2, 2.0, start)
+    assert (played(Hysteresis(), problem, path)[:, 0] == 0).all()
+    assert played(Credit(), problem, path)[-1, 0] == 2
+
+
+@pytest.mark.parametrize("rule", [Threshold(theta=[0.1, 0.2]), Hysteresis(), Credit()])
+def test_a_swing_across_a_half_moves_nothing(rule):
+    path = np.tile([[1.49, 1.51], [1.51, 1.49]], (100, 1))
+    problem = Problem(np.ones((200, 2)), 3, start=[2, 1])
+    assert added(played(rule, problem, path), problem.start).sum() == 0
+
+
+@pytest.mark.parametrize("rule", [Threshold, Hysteresis, Credit])
+def test_layers_at_once_are_the_layers_one_by_one(rule):
+    rng = np.random.default_rng(3)
+    layers, m, k, T = 5, 8, 6, 20
+    start = np.array([rng.multinomial(k, np.full(m, 1 / m)) for _ in range(layers)])
+    loads, path = rng.exponential(20, (T, layers, m)), k * rng.dirichlet(np.full(m, 0.5), (T, layers))
+    theta = rng.random((layers, m))
+    make = (lambda i: Threshold(theta=theta[i])) if rule is Threshold else (lambda i: rule())
+    together = make(slice(None))
+    together.start(start, k)
+    X = np.array([together.step(r, x) for r, x in zip(loads, path)])
+    for i in range(layers):
+        one = played(make(i), Problem(loads[:, i], k, start=start[i]), path[:, i])
+        assert np.array_equal(X[:, i], one)
+
+
+@pytest.mark.parametrize("rule", [Threshold(1), Hysteresis(), Credit()])
+@pytest.mark.parametrize("m, k", [(1, 5), (4, 0), (6, 2)])
+def test_corners(rule, m, k):
+    for loads, w in [(np.zeros((3, m)), 2.0), (np.full((1, m), 7.0), 0.0), (np.full((4, m), 3.0), 1e12)]:
+        problem = Problem(loads, k, w)
+        schedule = run(problem, RegularizedGreedy(), rule)
+        assert schedule.x.dtype.kind == "i" and np.isfinite(schedule.cost)
+        assert w < 1e12 or schedule.moved.sum() == 0
+
+
+@pytest.mark.parametrize("rule", [Threshold(1), Hysteresis(), Credit()])
+@pytest.mark.parametrize("loads, x", [([np.nan, 1], [1.5, 2.5]), ([1, 1], [np.nan, 4]), ([1, 1], [1.0, 1.0]), ([1, -1], [2, 2]), ([1, 1, 1], [2, 1, 1])])
+def test_a_broken_step_leaves_no_trace(rule, loads, x):
+    rule.start([2, 2], 4)
+    rule.step([5, 1], [3.2, 0.8])
+    state = {name: np.copy(v) for name, v in vars(rule).items()}
+    with pytest.raises(ValueError, match="as it was"):
+        rule.step(loads, x)
+    assert all(np.array_equal(v, vars(rule)[name]) for name, v in state.items() if v.dtype != object)
+
+
+def test_bad_input_is_named():
+    for call, match in [
+        (lambda: Hysteresis(1.0), "width"),
+        (lambda: Hysteresis(2.5), "width"),
+        (lambda: Credit(-1), "alpha"),
+        (lambda: Credit(np.nan), "alpha"),
+        (lambda: Threshold(theta=[1.0]), "theta"),
+        (lambda: Hysteresis().start([0.5, 0.5], 1), "whole GPUs"),
+        (lambda: Hysteresis().start([1, 1], 3), "k = 3"),
+        (lambda: threshold_mean(Problem(np.ones((9, 8)), 3), np.random.default_rng(0).dirichlet(np.ones(8), 9) * 3), "cells"),
+    ]:
+        with pytest.raises(ValueError, match=match):
+            call()
+
+
+def test_a_rounding_of_ones_own():
+    class Nothing(Rounding):
+        def targets(self, x):
+            return np.zeros(x.shape, int)
+
+    schedule = run(Problem([[9.0, 1.0]] * 3, 4), RegularizedGreedy(), Nothing())
+    assert schedule.moved.sum() == 0
+
+
+def test_an_adversary_that_looks_beats_thresholds_and_not_hysteresis():
+    k, T, delta = 20, 100, 0.001
+    theta = np.full(k + 1, delta)
+    problem, rule = Problem(np.ones((T, k + 1)), k, start=[1] * k + [0]), Threshold(theta=theta)
+    rule.start(problem.start, k)
+    X, path = problem.start, []
+    for r in problem.loads:  # lift the expert without a GPU to where its target becomes 1
+        lifted = np.argmin(X) == np.arange(k + 1)
+        path.append(np.where(lifted, 1 + 2 * delta, (k - 1 - 2 * delta) / k))
+        X = rule.step(r, path[-1])
+    moves, fractional = added(played(Threshold(theta=theta), problem, np.array(path)), problem.start).sum(), added(path, problem.start).sum()
+    assert moves == T and fractional < 0.08 * T
+    assert added(played(Hysteresis(), problem, np.array(path)), problem.start).sum() <= fractional

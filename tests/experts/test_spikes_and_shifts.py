@@ -1,0 +1,162 @@
+"""The worked examples to three decimals, recomputed from the policies."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from serving_or.experts.hindsight import dynamic_program
+from serving_or.experts.model import Problem, Schedule
+from serving_or.experts.one_step import myopic
+from serving_or.experts.certificate import run
+from serving_or.experts.regularized_greedy import RegularizedGreedy
+from serving_or.experts.relaxation import relax
+from serving_or.experts.rounding import threshold_mean
+from serving_or.experts.spikes_and_shifts import count_optima, phases, play, spike_and_shift, watch
+
+E4 = Problem(phases(((19, 2), 4), ((2, 19), 1), ((19, 2), 1), ((2, 19), 4)), 8, 1.0, [4, 4])
+PROBLEMS = {name: spike_and_shift(name) for name in ("E1", "E2", "E3")} | {"E4": E4}
+
+# latency, price of moves, total, path of expert 1
+TABLE = {
+    "E1": {
+        "never": (53.333, 0, 53.333, [2] * 8),
+        "chase": (32.000, 28, 60.000, [4, 4, 4, 0, 4, 0, 0, 0]),
+        "myopic": (53.333, 0, 53.333, [2] * 8),
+        "regularised greedy": (41.104, 14.376, 55.480, [2.94, 3.54, 3.94, 2.28, 3.11, 1.75, 0.91, 0.36]),
+        "with hysteresis": (53.333, 0, 53.333, [2] * 8),
+        "with credit": (39.333, 20, 59.333, [2, 3, 4, 2, 4, 1, 0, 0]),
+        "thresholds": (53.567, 5.049, 58.616, None),
+        "hindsight": (40.333, 8, 48.333, [3, 3, 3, 2, 2, 0, 0, 0]),
+    },
+    "E2": {
+        "never": (58.000, 0, 58.000, [2] * 8),
+        "chase": (34.800, 28, 62.800, [4, 4, 4, 0, 4, 0, 0, 0]),
+        "myopic": (51.000, 2, 53.000, [2, 2, 2, 2, 2, 1, 1, 1]),
+        "regularised greedy": (43.262, 14.463, 57.725, [2.87, 3.45, 3.85, 2.30, 3.07, 1.45, 0.53, 0]),
+        "with hysteresis": (58.000, 0, 58.000, [2] * 8),
+        "with credit": (41.900, 20, 61.900, None),
+        "thresholds": (55.699, 5.393, 61.091, None),
+        "hindsight": (42.300, 8, 50.300, [3, 3, 3, 2, 2, 0, 0, 0]),
+    },
+    "E3": {
+        "never": (48.000, 0, 48.000, [2] * 12),
+        "chase": (28.800, 28, 56.800, None),
+        "myopic": (48.000, 0, 48.000, [2] * 12),
+        "regularised greedy": (37.584, 13.304, 50.888, None),
+        "hindsight": (35.000, 8, 43.000, [3, 3, 3, 3, 3, 2, 2, 0, 0, 0, 0, 0]),
+    },
+    "E4": {
+        "never": (38.000, 0, 38.000, [4] * 10),
+        "chase": (21.111, 28, 49.111, None),
+        "myopic": (38.000, 0, 38.000, [4] * 10),
+        "regularised greedy": (30.002, 10.855, 40.857, None),
+        "with hysteresis": (38.362, 5, 43.362, None),
+        "hindsight": (28.711, 6, 34.711, [5, 5, 5, 5, 4, 4, 0, 0, 0, 0]),
+    },
+}
+# example, eta, policy: latency, price of moves, total
+OTHER_ETA = [
+    ("E1", np.log(5), "regularised greedy", (37.898, 17.193, 55.091)),
+    ("E2", 3.0, "regularised greedy", (37.563, 20.019, 57.582)),
+    ("E2", 3.0, "with credit", (39.3, 16, 55.3)),
+    ("E3", 3.0, "with credit", (37.2, 12, 49.2)),
+    ("E4", 3.0, "with hysteresis", (31.621, 6, 37.621)),
+]
+DIGITS = 5.01e-4
+
+
+def parts(schedule):
+    moves = schedule.problem.move_price * schedule.moved.sum()
+    return schedule.latency.sum(), moves, schedule.cost
+
+
+@pytest.mark.parametrize("example", TABLE)
+def test_tables_to_three_decimals(example):
+    problem = PROBLEMS[example]
+    played = play(problem) | {"hindsight": dynamic_program(problem)}
+    for name, (*numbers, path) in TABLE[example].items():
+        if name == "thresholds":
+            slow, moved = (part.sum() for part in threshold_mean(problem, played["regularised greedy"].x))
+            found = slow, problem.move_price * moved, slow + problem.move_price * moved
+        else:
+            found = parts(played[name])
+            if path is not None:
+                assert np.allclose(played[name].x[:, 0], path, atol=5.01e-3), (name, played[name].x[:, 0])
+        assert np.allclose(found, numbers, atol=DIGITS), (name, found)
+
+
+@pytest.mark.parametrize("example, eta, name, numbers", OTHER_ETA)
+def test_rows_of_other_eta(example, eta, name, numbers):
+    assert np.allclose(parts(play(PROBLEMS[example], eta)[name]), numbers, atol=DIGITS)
+
+
+@pytest.mark.parametrize("example", TABLE)
+def test_bounds_are_below_every_policy_and_the_optimum(example):
+    problem = PROBLEMS[example]
+    played, best, relaxed = play(problem), dynamic_program(problem), relax(problem)
+    assert played["regularised greedy"].bound <= relaxed.value + 1e-6 and relaxed.bound <= best.cost + 1e-9
+    for name, schedule in played.items():
+        assert schedule.cost >= (relaxed.bound if name == "regularised greedy" else best.cost) - 1e-9
+        assert np.all(schedule.bounds <= np.cumsum(schedule.costs) + 1e-9)
+
+
+def test_the_relaxations_of_the_first_two():
+    assert abs(relax(PROBLEMS["E1"], tol=1e-7).value - 48.317) < DIGITS
+    assert abs(relax(PROBLEMS["E2"], tol=1e-7).value - 50.194) < DIGITS
+
+
+def test_one_certificate_serves_all():
+    problem = PROBLEMS["E2"]
+    assert np.array_equal(play(problem)["never"].bounds, run(problem, RegularizedGreedy()).bounds)
+
+
+def enumerate_optima(problem):
+    costs = [
+        Schedule(problem, np.column_stack([path, problem.extra - np.array(path)])).cost
+        for path in product(range(problem.extra + 1), repeat=problem.steps)
+    ]
+    return int(np.sum(np.array(costs) <= min(costs) + 1e-7))
+
+
+def test_optima_are_counted_like_an_enumeration():
+    assert all(count_optima(problem) == 1 for problem in PROBLEMS.values())
+    several = Problem([[4.0, 4.0], [0.0, 0.0], [6.0, 0.0], [0.0, 0.0]], 2, 1.0, [0, 2])
+    flat = Problem(np.zeros((3, 2)), 2, 0.0)
+    seen = set()
+    for problem in (several, flat, Problem([[1.0, 0.0]], 1)):
+        assert count_optima(problem) == enumerate_optima(problem)
+        seen.add(count_optima(problem))
+    assert count_optima(flat) == 27 and max(seen) > 1
+
+
+def test_where_myopic_freezes():
+    for load, gpus in [(24.0, 2), (24.1, 3), (39.9, 3), (40.1, 4)]:
+        assert myopic([load, 0.0], [2, 2], 2.0)[0] == gpus
+
+
+def test_a_setting_where_credit_loses_to_both():
+    loads = phases(((20, 4), 3), ((4, 20), 4), ((20, 4), 4), ((4, 20), 5))
+    played = play(Problem(loads, 4, 3.0))
+    costs = [played[name].cost for name in ("with credit", "never", "chase")]
+    assert np.allclose(costs, [114.333, 106.667, 106.0], atol=DIGITS)
+    picture = watch(4, 4, 12, 20, 20, 3.0, 1.0)
+    assert all(f"<td>{cost:.3f}</td>" in picture for cost in costs)
+
+
+@pytest.mark.parametrize("m, k", [(1, 3), (2, 0), (3, 1)])
+@pytest.mark.parametrize("w", [0.0, 2.0, 1e9])
+def test_corners(m, k, w):
+    for loads in (np.zeros((2, m)), np.arange(1.0, m + 1)[None]):
+        for schedule in play(Problem(loads, k, w)).values():
+            assert np.isfinite(schedule.cost)
+
+
+@pytest.mark.parametrize("setting", [(2, 0, 2), (15, 4, 17), (9, 2, 2)])
+def test_the_live_example_takes_every_corner(setting):
+    assert "best in hindsight" in watch(*setting)
+
+
+def test_an_unknown_example_is_named():
+    with pytest.raises(ValueError, match="E9"):
+        spike_and_shift("E9")
