@@ -41,7 +41,7 @@ test-long: package  ## tests/ with the thousands of cases that make test samples
 	SERVING_OR_LONG=1 pytest -n $(WORKERS)
 
 new: $(VENV)/ready  ## a chapter from the template: make new PART=experts NAME=queue
-	@python book/_ext/new_chapter.py "$(PART)" "$(NAME)"
+	@python book/_ext/new_chapter.py "$(PART)" "$(NAME)" $(NUMBER)
 
 bench: package  ## measure against named peers (ONLY="experts_online blocks_routing": those)
 	python -m bench $(ONLY)
