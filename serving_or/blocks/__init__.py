@@ -1,4 +1,5 @@
 """Blocks of a model on servers far apart: which server holds which blocks, and which chain of servers serves a request."""
+
 from .bounds import chain_bound
 from .cluster import BadFile, Cluster, CARDS, GB, GIB
 from .conservative_greedy import NoPlacement, cg_bp, cg_bprr, guarantee, largest_requests

@@ -1,4 +1,5 @@
 """Experts of a Mixture-of-Experts model, over time: how many GPUs each one gets as the load drifts."""
+
 from .certificate import Certificate, run
 from .hindsight import optimum
 from .model import Problem, Schedule

@@ -254,7 +254,7 @@ class Wander(Policy):
         self.rng = rng
 
     def place(self, loads):
-        return draw_start(self.rng, loads.size, self.k)
+        return draw_start(self.rng, loads.size, self.extra)
 
 
 @few
@@ -339,7 +339,7 @@ def test_layers_of_a_policy():
 
 
 @pytest.mark.parametrize("policy, x0, k, message", [
-    (Never(), [1, 2], 4, "sum to k = 4"), (Never(), [-1, 5], 4, "at least 0"), (Never(), 3, 3, "must be at least 0"), (Never(), [np.nan, 1], 1, "must be at least 0"),
+    (Never(), [1, 2], 4, "sum to extra = 4"), (Never(), [-1, 5], 4, "at least 0"), (Never(), 3, 3, "must be at least 0"), (Never(), [np.nan, 1], 1, "must be at least 0"),
     (Chase(), [0.5, 0.5], 1, "whole GPUs"), (Myopic(), [[1, 0], [0, 1]], 1, "one layer")])
 def test_starts_that_are_none(policy, x0, k, message):
     with pytest.raises(ValueError, match=message):

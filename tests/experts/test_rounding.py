@@ -175,7 +175,7 @@ def test_bad_input_is_named():
         (lambda: Credit(np.nan), "alpha"),
         (lambda: Threshold(theta=[1.0]), "theta"),
         (lambda: Hysteresis().start([0.5, 0.5], 1), "whole GPUs"),
-        (lambda: Hysteresis().start([1, 1], 3), "k = 3"),
+        (lambda: Hysteresis().start([1, 1], 3), "extra = 3"),
         (lambda: threshold_mean(Problem(np.ones((9, 8)), 3), np.random.default_rng(0).dirichlet(np.ones(8), 9) * 3), "cells"),
     ]:
         with pytest.raises(ValueError, match=match):
