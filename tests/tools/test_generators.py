@@ -220,7 +220,7 @@ def test_families_have_their_feature():
 
 
 def test_a_seed_means_the_same_loads_with_every_numpy():
-    "The digest of NumPy 2.0.2, 2.4.6 and 2.5.5; the multinomial draw of a Generator differs between the last two."
+    "The digest of NumPy 2.0.2, 2.4.6 and 2.5.5; a Generator's multinomial draw changed in 2.5."
     made = generators.generate_experts(1, 64, 96, 50_000, switch=0.1, spike=8, seed=6)
     assert hashlib.sha256(made.loads.astype("<i8").tobytes()).hexdigest()[:12] == "ed52f588eff9"
 
