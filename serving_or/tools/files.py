@@ -459,11 +459,12 @@ _DEEP = ("lists and mappings stand too deep inside each other", f"at most {MOST_
 
 @dataclass(eq=False, slots=True)
 class _Node:
-    """A value, where it stands, what it holds, and what it weighs with all aliases written out."""
+    """A value, what it holds, and what it weighs with all aliases written out."""
 
     value: Any
     line: int
     parts: Any = None  # nodes by key or in order; None for a scalar
+    lines: Any = None  # where these stand: the line of the key, or of an entry
     weight: int = 1
     height: int = 0
     closed: bool = False
@@ -483,6 +484,7 @@ class _Frame:
     node: _Node
     step: Any
     key: str | None = None
+    line: int = 0  # of the key
 
     def next(self) -> Any:
         """Where the next value goes: the key, or the position in a list."""
@@ -512,7 +514,7 @@ class _Stack:
         if len(self.frames) + height > MOST_DEPTH:
             raise _Stop(node.line, *_DEEP)
 
-    def add(self, node: _Node, height: int = 0) -> None:
+    def add(self, node: _Node, line: int, height: int = 0) -> None:
         """Put a node into the list or mapping on top; of two equal keys the first counts."""
         self.weigh(node, height)
         if not self.frames:
@@ -522,17 +524,19 @@ class _Stack:
         if isinstance(top.node.value, list):
             top.node.value.append(node.value)
             top.node.parts.append(node)
+            top.node.lines.append(line)
         elif top.key not in top.node.parts:
-            top.node.value[top.key], top.node.parts[top.key] = node.value, node
+            top.node.value[top.key] = node.value
+            top.node.parts[top.key], top.node.lines[top.key] = node, top.line
         top.key = None
 
     def open(self, value: Any, line: int, anchor: str | None = None) -> None:
         """Begin a list or mapping."""
-        node = _Node(value, line, parts=type(value)())
+        node = _Node(value, line, parts=type(value)(), lines=type(value)())
         step = self.frames[-1].next() if self.frames else None
         if anchor:
             self.anchors[anchor] = node
-        self.add(node, height=1)
+        self.add(node, line, height=1)
         self.frames.append(_Frame(node, step))
 
     def close(self) -> None:
@@ -553,16 +557,16 @@ class _Stack:
         top = self.frames[-1]
         self.weight += len(text)
         if text in top.node.parts:
-            wrong = f"stands here again, after line {top.node.parts[text].line}"
+            wrong = f"stands here again, after line {top.node.lines[text]}"
             self.mistakes.append((self.place(text), line, wrong, "given once"))
-        top.key = text
+        top.key, top.line = text, line
 
     def put_value(self, value: Any, line: int, weight: int, anchor: str | None = None) -> None:
         """A number, text, true, false or nothing."""
         node = _Node(value, line, weight=1 + weight, closed=True)
         if anchor:
             self.anchors[anchor] = node
-        self.add(node)
+        self.add(node, line)
 
     def put_alias(self, name: str, line: int) -> None:
         """What was named before, once more."""
@@ -570,7 +574,7 @@ class _Stack:
         if node is None or not node.closed:
             wrong = "stands for what it is in" if node else "stands for nothing"
             raise _Stop(line, f"*{name[:40]} {wrong}", "an alias of a value that is complete")
-        self.add(node, node.height)
+        self.add(node, line, node.height)
 
 
 # %% ../../nbs/tools/04_files.ipynb #d31061a1
@@ -829,18 +833,15 @@ class Document:
 
     def line(self, place: Sequence) -> int:
         """The line of a field, given as keys and indices; of the last part of it that exists."""
-        node = self._root
+        node: Any = self._root
+        line = node.line if node else 1
         for step in place:
-            inside = node.parts if node and node.parts is not None else ()
-            known = (
-                step in inside
-                if isinstance(inside, dict)
-                else isinstance(step, int) and step < len(inside)
-            )
-            if not known:
+            try:
+                line, node = node.lines[step], node.parts[step]
+            # a scalar, no such key, no such position
+            except (AttributeError, TypeError, LookupError):
                 break
-            node = inside[step]
-        return node.line if node else 1
+        return line
 
     def refuse(self, mistakes: Iterable[tuple]) -> None:
         """Raise `BadFile` for mistakes (place, line or None, what is wrong, what is required), if
