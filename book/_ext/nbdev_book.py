@@ -3,7 +3,8 @@
 * Notebooks are read with their nbdev directives turned into cell tags, so the sources keep their
   ``#|`` lines and the reader never sees one.
 * A chapter is run again when its text, or a module or data file that it imports, has changed.
-* The reference page lists every exported module, so that a new chapter is in it by itself.
+* The reference page lists the doors of each part, then every exported module, so that a new
+  chapter is in it by itself.
 * The formulas' one script and the wheel for the live examples are put beside the pages.
 """
 
@@ -129,10 +130,26 @@ def read_notebook(text):
     return nb
 
 
+def front_doors():
+    "Of each part: its name, what it says of itself, and its doors with their modules."
+    for path in sorted((ROOT / PACKAGE).glob("*/__init__.py")):
+        tree, part = ast.parse(path.read_text(encoding="utf-8")), f"{PACKAGE}.{path.parent.name}"
+        doors = [
+            (alias.name, f"{part}.{node.module}.{alias.name}")
+            for node in tree.body
+            if isinstance(node, ast.ImportFrom)
+            for alias in node.names
+        ]
+        yield part, ast.get_docstring(tree) or "", doors
+
+
 def list_modules(app, docname, source):
-    "Append one section a module to the reference page."
+    "Append to the reference page the doors of each part, then one section a module."
     if docname != "book/api":
         return
+    for part, said, doors in front_doors():
+        listed = ", ".join(f"{{py:obj}}`{name} <{target}>`" for name, target in doors)
+        source[0] += f"\n## {part}\n\n{said}\n\n{listed}\n"
     for name, path in sorted(all_modules().items()):
         if path.name.startswith("_"):
             continue
