@@ -96,10 +96,13 @@ def dependencies(sources):
     return sorted(seen)
 
 
-def digest(modules):
-    "A short hash of some modules, and of the data if the data module is among them."
+def digest(modules, own=""):
+    """A short hash of some modules, and of the data if the data module is among them.
+
+    It may also be the chapter's own module, whose code runs in the chapter.
+    """
     files = [module_file(m) for m in modules]
-    if f"{PACKAGE}.tools.data" in modules:
+    if f"{PACKAGE}.tools.data" in (*modules, f"{PACKAGE}.{own}"):
         files += sorted(p for p in (ROOT / PACKAGE / "data").rglob("*") if p.is_file())
     h = hashlib.sha256()
     for path in files:
@@ -112,7 +115,9 @@ def read_notebook(text):
     nb = nbformat.reads(text, as_version=4)
     code = [cell for cell in nb.cells if cell.cell_type == "code"]
     module_imports.cache_clear()
-    stamp = digest(dependencies([cell.source for cell in code]))
+    sources = [cell.source for cell in code]
+    own = [value for name, value in split_directives(sources[0])[0] if name == "default_exp"]
+    stamp = digest(dependencies(sources), *own)
     for cell in code:
         directives, cell.source = split_directives(cell.source)
         tags = cell.metadata.setdefault("tags", [])
