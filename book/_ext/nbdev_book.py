@@ -140,7 +140,7 @@ def front_doors():
     for path in sorted((ROOT / PACKAGE).glob("*/__init__.py")):
         tree, part = ast.parse(path.read_text(encoding="utf-8")), f"{PACKAGE}.{path.parent.name}"
         doors = [
-            (alias.name, f"{part}.{node.module}.{alias.name}")
+            (alias.name, f"{part if node.level == 1 else PACKAGE}.{node.module}.{alias.name}")
             for node in tree.body
             if isinstance(node, ast.ImportFrom)
             for alias in node.names
