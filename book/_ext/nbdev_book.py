@@ -3,9 +3,11 @@
 * Notebooks are read with their nbdev directives turned into cell tags, so the sources keep their
   ``#|`` lines and the reader never sees one.
 * A chapter is run again when its text, or a module or data file that it imports, has changed.
-* The reference page lists every exported module, so that a new chapter is in it by itself.
+* The reference page lists the doors of each part, then every exported module, so that a new
+  chapter is in it by itself.
 * The formulas' one script and the wheel for the live examples are put beside the pages.
 """
+
 import ast
 import hashlib
 import re
@@ -47,13 +49,20 @@ def module_file(name):
     return next((p for p in (base.with_suffix(".py"), base / "__init__.py") if p.is_file()), None)
 
 
+def all_modules():
+    "The package's modules, name to file."
+    files = (ROOT / PACKAGE).rglob("*.py")
+    return {".".join(p.relative_to(ROOT).with_suffix("").parts): p for p in files}
+
+
 def imports(source, package=""):
     "Names of the package's modules that a piece of Python imports, wherever the import stands."
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             yield from (a.name for a in node.names)
         elif isinstance(node, ast.ImportFrom):
-            parent = package.split(".")[: len(package.split(".")) + 1 - node.level] if node.level else []
+            above = package.split(".")
+            parent = above[: len(above) + 1 - node.level] if node.level else []
             base = ".".join([*parent, *([node.module] if node.module else [])])
             yield base
             yield from (f"{base}.{a.name}" for a in node.names)
@@ -64,8 +73,10 @@ def module_imports(name):
     "Modules of the package that one of its modules imports directly, its parents included."
     path = module_file(name)
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-    found = {n for n in imports(path.read_text(encoding="utf-8"), package) if n.startswith(PACKAGE) and module_file(n)}
-    found.discard(f"{PACKAGE}._modidx")  # nbdev's index of all names: it changes with every chapter, and no result depends on it
+    named = imports(path.read_text(encoding="utf-8"), package)
+    found = {n for n in named if n.startswith(PACKAGE) and module_file(n)}
+    # nbdev's index of all names changes with every chapter, and no result depends on it.
+    found.discard(f"{PACKAGE}._modidx")
     return frozenset(found | ({package} if package and package != name else set()))
 
 
@@ -76,7 +87,7 @@ def dependencies(sources):
         try:
             todo |= {n for n in imports(source) if n.startswith(PACKAGE) and module_file(n)}
         except SyntaxError:  # a cell with magics: assume that it may use anything
-            todo |= {".".join(p.relative_to(ROOT).with_suffix("").parts) for p in (ROOT / PACKAGE).rglob("*.py")}
+            todo |= set(all_modules())
     todo = {n.removesuffix(".__init__") for n in todo}
     while todo:
         name = todo.pop()
@@ -85,10 +96,13 @@ def dependencies(sources):
     return sorted(seen)
 
 
-def digest(modules):
-    "A short hash of some modules, and of the data if the data module is among them."
+def digest(modules, own=""):
+    """A short hash of some modules, and of the data if the data module is among them.
+
+    It may also be the chapter's own module, whose code runs in the chapter.
+    """
     files = [module_file(m) for m in modules]
-    if f"{PACKAGE}.tools.data" in modules:
+    if f"{PACKAGE}.tools.data" in (*modules, f"{PACKAGE}.{own}"):
         files += sorted(p for p in (ROOT / PACKAGE / "data").rglob("*") if p.is_file())
     h = hashlib.sha256()
     for path in files:
@@ -101,7 +115,9 @@ def read_notebook(text):
     nb = nbformat.reads(text, as_version=4)
     code = [cell for cell in nb.cells if cell.cell_type == "code"]
     module_imports.cache_clear()
-    stamp = digest(dependencies([cell.source for cell in code]))
+    sources = [cell.source for cell in code]
+    own = [value for name, value in split_directives(sources[0])[0] if name == "default_exp"]
+    stamp = digest(dependencies(sources), *own)
     for cell in code:
         directives, cell.source = split_directives(cell.source)
         tags = cell.metadata.setdefault("tags", [])
@@ -111,17 +127,35 @@ def read_notebook(text):
                 tags.append(tag)
         if not cell.source.strip() and "remove-cell" not in tags:
             tags.append("remove-cell")
-    # The execution cache looks at cells alone: this one carries what they import. Last, so that the title stays first.
-    nb.cells.append(nbformat.v4.new_code_cell(f"# imports {stamp}", metadata={"tags": ["remove-cell"]}))
+    # The execution cache looks at cells alone: this one carries what they import. It is the last,
+    # so that the title stays first.
+    nb.cells.append(
+        nbformat.v4.new_code_cell(f"# imports {stamp}", metadata={"tags": ["remove-cell"]})
+    )
     return nb
 
 
+def front_doors():
+    "Of each part: its name, what it says of itself, and its doors with their modules."
+    for path in sorted((ROOT / PACKAGE).glob("*/__init__.py")):
+        tree, part = ast.parse(path.read_text(encoding="utf-8")), f"{PACKAGE}.{path.parent.name}"
+        doors = [
+            (alias.name, f"{part if node.level == 1 else PACKAGE}.{node.module}.{alias.name}")
+            for node in tree.body
+            if isinstance(node, ast.ImportFrom)
+            for alias in node.names
+        ]
+        yield part, ast.get_docstring(tree) or "", doors
+
+
 def list_modules(app, docname, source):
-    "Append one section a module to the reference page."
+    "Append to the reference page the doors of each part, then one section a module."
     if docname != "book/api":
         return
-    names = {".".join(p.relative_to(ROOT).with_suffix("").parts): p for p in (ROOT / PACKAGE).rglob("*.py")}
-    for name, path in sorted(names.items()):
+    for part, said, doors in front_doors():
+        listed = ", ".join(f"{{py:obj}}`{name} <{target}>`" for name, target in doors)
+        source[0] += f"\n## {part}\n\n{said}\n\n{listed}\n"
+    for name, path in sorted(all_modules().items()):
         if path.name.startswith("_"):
             continue
         source[0] += f"\n## {name}\n\n```{{eval-rst}}\n.. automodule:: {name}\n   :members:\n```\n"
@@ -129,12 +163,18 @@ def list_modules(app, docname, source):
 
 def add_static(app, config):
     "Bundle the formulas' script and, where it has been built, the live examples' wheel."
-    mathjax = Path(find_spec("sphinx-mathjax-offline").origin).parent / "static" / "mathjax" / config.mathjax_path
-    config.html_static_path += [str(mathjax), *([str(ROOT / "book/_build/live")] if (ROOT / "book/_build/live").is_dir() else [])]
+    package = Path(find_spec("sphinx-mathjax-offline").origin).parent
+    config.html_static_path.append(str(package / "static/mathjax" / config.mathjax_path))
+    live = ROOT / "book/_build/live"
+    if live.is_dir():
+        config.html_static_path.append(str(live))
 
 
 def without_thebe(app, config):
-    "Jupyter Book always adds Thebe, which declares its script twice on a page and asks a network for kernels; live.js does its work."
+    """Take out Thebe, which Jupyter Book always adds.
+
+    It declares its script twice on a page and asks a network for kernels; live.js does its work.
+    """
     for listeners in app.events.listeners.values():
         for listener in [e for e in listeners if e.handler.__module__.startswith("sphinx_thebe")]:
             app.disconnect(listener.id)
