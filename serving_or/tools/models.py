@@ -335,7 +335,7 @@ class Card(Record):
         ...     "model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336,
         ...     "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
         ...     "vocab_size": 128256, "torch_dtype": "bfloat16"})
-        >>> card.total, card.alike, card.cache_bytes(1)[0]
+        >>> card.total, card.alike, float(card.cache_bytes(1)[0])
         (8030261248, True, 4096.0)
         """
         c = _Config(config)
