@@ -6,15 +6,13 @@
 __all__ = ["largest_requests", "NoPlacement", "cg_bp", "guarantee", "cg_bprr"]
 
 # %% ../../nbs/blocks/07_conservative_greedy.ipynb #69d36278
-from dataclasses import replace
-
 import numpy as np
 
 from .cluster import Cluster
 from .link_program import enumeration
-from .plan import Infeasible, NotFound, Placement, Plan, check, spans
+from .plan import Chain, Placement, Plan, checked, spans
 from .routing import bulk, cheapest, lone_bound
-from ..tools.answers import choice, whole
+from ..tools.answers import Infeasible, NotFound, choice, whole
 from ..tools.plots import Picture
 
 # %% ../../nbs/blocks/07_conservative_greedy.ipynb #4fd58d02
@@ -416,14 +414,14 @@ def cg_bprr(cluster: Cluster, requests, design: int | None = None, order: str = 
         raise _no_placement(cluster, demand, c, C)
     chains = _routed(cluster, placement, demand, c, bound)
     promise = guarantee_for(cluster, demand, c, order)
-    return check(cluster, placement, chains, demand, bound=bound, guarantee=promise, design=c)
+    return checked(cluster, placement, chains, demand, bound=bound, guarantee=promise, design=c)
 
 
 def _routed(cluster: Cluster, placement: Placement, demand: np.ndarray, design: int, bound: float):
     "Everybody's cheapest chain where memory cannot bind, otherwise greedily."
     if design >= demand.sum():
         _, chains = cheapest(cluster, placement)
-        return [replace(chain, count=int(q)) for chain, q in zip(chains, demand) if q]
+        return [Chain(c.client, c.servers, c.blocks, int(q)) for c, q in zip(chains, demand) if q]
     chains, _, rest = bulk(cluster, placement, demand)
     if rest.any():
         served = int(demand.sum() - rest.sum())

@@ -23,10 +23,10 @@ from serving_or.blocks.conservative_greedy import (
     spread,
     tidy,
 )
-from .flow import route_exact
-from .plan import Chain, NotFound, Placement, Plan, check, spans, token_time
+from .flow import exact_for
+from .plan import Chain, Placement, Plan, checked, spans, token_time
 from .routing import bulk, cheapest, lone_bound
-from ..tools.answers import Clock, choice, number, progress, whole
+from ..tools.answers import Clock, NotFound, choice, number, progress, whole
 from ..tools.plots import Picture, bars
 
 
@@ -106,7 +106,7 @@ def exact_chains(
 ) -> tuple[Sequence[Chain], float]:
     "The best routing that the time left finds, and its total cost; infinite without one."
     try:
-        chains = route_exact(cluster, placement, demand, time_limit=min(10.0, clock.left())).chains
+        chains = exact_for(cluster, placement, demand, Clock(min(10.0, clock.left()))).chains
     except NotFound:
         return [], np.inf
     return chains, sum(chain.count * token_time(cluster, chain) for chain in chains)
@@ -133,7 +133,7 @@ def sweep_for(
     R, bound, least = int(demand.sum()), max(bound, lone_bound(cluster, demand)), cluster.blocks
     if R == 0:
         placement, _ = place_for(cluster, demand, 0, "max")
-        return check(cluster, placement, [], demand, design=0)
+        return checked(cluster, placement, [], demand, design=0)
     best, answer, stopped = np.inf, None, False
     for tries, (order, c) in enumerate(_trials(cluster, demand, orders, most)):
         stopped = tries > 0 and clock.over()
@@ -151,7 +151,7 @@ def sweep_for(
     promise = guarantee_for(cluster, demand, c, order)
     status = "time_limit" if stopped and best / R > bound * (1 + 1e-9) else None
     known = dict(bound=bound, status=status, guarantee=promise, design=c)
-    return check(cluster, placement, chains, demand, **known)
+    return checked(cluster, placement, chains, demand, **known)
 
 
 def _by_lanes(cluster: Cluster, demand: np.ndarray, clock: Clock, bound: float, short: int) -> Plan:
@@ -160,7 +160,7 @@ def _by_lanes(cluster: Cluster, demand: np.ndarray, clock: Clock, bound: float, 
     if placement is not None:
         chains, total = exact_chains(cluster, placement, demand, clock)
         if total < np.inf:
-            return check(cluster, placement, chains, demand, bound=bound)
+            return checked(cluster, placement, chains, demand, bound=bound)
     R, largest = int(demand.sum()), largest_for(cluster, demand)
     message = (
         f"no design{' tried in time' * clock.over()} places {R} requests: at best {short} of"

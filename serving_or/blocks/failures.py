@@ -24,9 +24,19 @@ import numpy as np
 from .cluster import Cluster
 from .conservative_greedy import ORDERS, NoPlacement, order_rtt, pace, place_for
 from .designs import candidate_designs, exact_chains
-from .plan import Infeasible, Placement, Plan, TooLarge, check, spans
+from .plan import Placement, Plan, checked, spans
 from .routing import bulk, lone_bound
-from ..tools.answers import Clock, NotFound, Result, choice, number, progress, whole
+from serving_or.tools.answers import (
+    Clock,
+    Infeasible,
+    NotFound,
+    Result,
+    TooLarge,
+    choice,
+    number,
+    progress,
+    whole,
+)
 from ..tools.plots import Picture, bars
 
 # %% ../../nbs/blocks/11_failures.ipynb #e8aeeb0b
@@ -394,7 +404,7 @@ class RobustPlan(Result):
     @property
     def scope(self) -> str:
         "The plan's."
-        return getattr(self.plan, "scope", "all")
+        return self.plan.scope
 
     @property
     def worst(self) -> float:
@@ -457,7 +467,8 @@ def _survivors(cluster, demand, failures, orders, most, bound, clock, show):
             if rest.any():
                 chains, total = exact_chains(cluster, placement, demand, clock)
             if total < np.inf:
-                found.append(check(cluster, placement, chains, demand, bound=bound, design=c))
+                known = dict(bound=bound, design=c)
+                found.append(checked(cluster, placement, chains, demand, **known))
                 show(min(plan.cost for plan in found), bound)
     return found, least
 

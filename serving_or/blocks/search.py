@@ -14,12 +14,12 @@ import numpy as np
 from .cluster import Cluster
 from .conservative_greedy import place_for
 from .designs import lanes_for
-from .flow import flow_prices, flow_program, route_exact
-from .link_program import solve
-from .plan import Infeasible, NotFound, Placement, Plan, check, spans
+from .flow import exact_for, flow_prices, flow_program
+from .plan import Placement, Plan, checked, spans
 from .routing import bulk, lone_bound
-from ..tools.answers import Clock, number, progress, whole
+from ..tools.answers import Clock, Infeasible, NotFound, Scope, number, progress, whole
 from ..tools.plots import Picture, lines
+from ..tools.programs import solve
 
 
 # %% ../../nbs/blocks/10_search.ipynb #9e591ef8
@@ -93,8 +93,8 @@ def prices_of(cluster: Cluster, demand: np.ndarray, placement: Placement, on: np
     "Value, costs to go and rents of the routing program through servers ``on``; None without one."
     a, m = placement.a[on], placement.m[on]
     program = flow_program(cluster, demand, on, a, m)
-    answer = solve(program, min(10.0, clock.left())) if program.cost.size else None
-    if answer is None or answer.x is None:
+    answer = solve(program, min(10.0, clock.left()), relaxed=True) if program.cost.size else None
+    if answer is None or answer.x is None or answer.multipliers is None:
         return None
     value = float(program.cost @ answer.x)
     return value, *flow_prices(program, answer, cluster, on, a, m)
@@ -157,7 +157,7 @@ def _put_back(cluster, demand, placement, S, options, time_limit):
     # begin where we are
     opened = ((placement.a[j] == start) & (placement.m[j] == blocks)).astype(float)
     begin = program.at["open"], opened
-    answer = solve(program, time_limit, start=begin, gap=1e-5)
+    answer = solve(program, time_limit, start=begin, tolerance=1e-5)
     if answer.x is None:
         return placement, np.inf
     chosen = answer.x[program.at["open"]] > 0.5
@@ -206,12 +206,12 @@ def _settle(plan: Plan, placement: Placement | None, bound: float, time_limit: f
         return plan
     cluster, demand = plan.cluster, plan.requests
     try:
-        routed = route_exact(cluster, placement, demand, time_limit=min(10.0, time_limit))
+        routed = exact_for(cluster, placement, demand, Clock(min(10.0, time_limit)))
     except (Infeasible, NotFound):
         return plan
     if routed.cost >= plan.cost * (1 - 1e-9):
         return plan
-    return check(cluster, placement, routed.chains, demand, bound=bound)
+    return checked(cluster, placement, routed.chains, demand, bound=bound)
 
 
 # %% ../../nbs/blocks/10_search.ipynb #fe9e3810
@@ -283,7 +283,7 @@ def improve(
     stopped = clock.over() and best.cost > known * (1 + 1e-9)
     same = dict(guarantee=plan.guarantee, design=plan.design) if best is plan else {}
     status = "time_limit" if stopped else None
-    return check(
+    return checked(
         best.cluster, best.placement, best.chains, best.requests, bound=known, status=status, **same
     )
 
@@ -294,4 +294,5 @@ def _known(plan: Plan, bound: float | None) -> float:
         message = "the plan forwards from server to server; only relayed plans can be improved"
         raise ValueError(f"improve: {message}")
     given = 0.0 if bound is None else number(bound, "bound", least=0, most=plan.cost * (1 + 1e-9))
-    return min(max(given, lone_bound(plan.cluster, plan.requests)), plan.cost)
+    own = plan.bound if plan.scope == Scope.ALL else 0.0
+    return min(max(given, own, lone_bound(plan.cluster, plan.requests)), plan.cost)
