@@ -1,7 +1,9 @@
 "What every answer promises: numbers that agree, errors that travel, arguments that are checked."
+
 import pickle
 
 import pytest
+
 from serving_or.tools.answers import Infeasible
 
 
