@@ -6,9 +6,12 @@
 __all__ = ["Certificate", "run"]
 
 # %% ../../nbs/experts/08_certificate.ipynb #3e4511f8
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
-from .model import Problem, Schedule
+import numpy as np
+from numpy.typing import ArrayLike
+
+from .model import Problem, Schedule, water_level
 from serving_or.experts.policies import (
     Chase,
     Myopic,
@@ -22,10 +25,14 @@ from .regularized_greedy import RegularizedGreedy, regularized_step
 from .relaxation import MARGIN, step_bound
 from ..tools.answers import finite, progress
 
+if TYPE_CHECKING:
+    from serving_or.tools.plots import Picture
+
 # %% ../../nbs/experts/08_certificate.ipynb #32e85daa
 # c of the pool, and A / (1 + k); found by trial on traces
 _SLOPES = (0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.5)
 _OFFSETS = (1.0, 1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32)
+_NOTHING = 1e-150  # relative; products of loads and prices stay above the smallest float
 
 
 class Certificate:
@@ -57,7 +64,7 @@ class Certificate:
     [4.0, 8.0, 18.534]
     """
 
-    def __init__(self, x0, extra: int, move_price: float = 2.0):
+    def __init__(self, x0: ArrayLike, extra: int, move_price: float = 2.0):
         x0, self.extra, self.move_price = check_start(x0, extra, move_price)
         if x0.ndim > 1:
             raise ValueError(f"x0 has shape {x0.shape}; a certificate has one layer, (m,)")
@@ -69,9 +76,9 @@ class Certificate:
         self._own = x0.astype(float)
         self._b = self._worth(self._own, self._own)
         self._value = -(self._b @ self._own) * (1 + MARGIN)
-        self.taken, self.bound = 0, 0.0
+        self.taken, self.bound, self._levels = 0, 0.0, 0.0
 
-    def _worth(self, *paths):
+    def _worth(self, *paths: np.ndarray) -> np.ndarray:
         """Multipliers (members, m): what a GPU is worth on each expert, the less the more it has; 0
         in row 0.
         """
@@ -79,7 +86,7 @@ class Certificate:
             [np.clip(self._slope * (self._top - np.log1p(x)), 0.0, self.move_price) for x in paths]
         )
 
-    def step(self, loads, x=None) -> float:
+    def step(self, loads: ArrayLike, x: ArrayLike | None = None) -> float:
         """Take in one step.
 
         Parameters
@@ -101,19 +108,26 @@ class Certificate:
             When a load or a placement cannot be one. The certificate stays as it was.
         """
         r = finite(loads, f"step {self.taken}: loads", shape=self._own.shape)
-        if x is not None:
-            x = finite(x, f"step {self.taken}: x", shape=r.shape, least=-1e-9)
+        own = regularized_step(r, self._own, 1.0, self.move_price)
+        if x is None:
+            other = own
+        else:
+            other = finite(x, f"step {self.taken}: x", shape=r.shape, least=-1e-9)
         with all_or_nothing(self):
-            self._own = regularized_step(r, self._own, 1.0, self.move_price)
-            self._advance(r, self._own if x is None else np.maximum(x, 0.0))
+            self._own = own
+            self._levels += float(water_level(r, self.extra)) * (1 - MARGIN)
+            self._advance(r, np.maximum(other, 0.0))
+            self.bound = max(self.bound, self._levels)
+            if not np.isfinite(self.bound):
+                raise ValueError(f"step {self.taken}: costs are beyond the largest float")
             self.taken += 1
         return self.bound
 
-    def _advance(self, r, x):
+    def _advance(self, r: np.ndarray, x: np.ndarray) -> None:
         "The recursion over the members, and the bound."
         before, after = self._b, self._worth(self._own, x)
         n = len(before)
-        G = step_bound(r, np.concatenate([before - after, before, -after]), self.extra)
+        G = self._terms(r, np.concatenate([before - after, before, -after]))
         go_on, to_zero, from_zero = G[:n], G[n : 2 * n], G[2 * n :]
         value = np.maximum(self._value + go_on, self._value[0] + from_zero)
         value[0] = np.max(self._value + to_zero)
@@ -121,10 +135,25 @@ class Certificate:
         last = self.extra * after.min(axis=1) * (1 - MARGIN)
         self.bound = max(self.bound, float(np.max(value + last)))
 
+    def _terms(self, r: np.ndarray, z: np.ndarray) -> np.ndarray:
+        "The terms G of the bound; numbers that are too large or small to be multiplied are scaled."
+        top = max(r.max(), self.move_price)
+        # a load that is nothing beside the price counts as none, which only lowers the bound
+        r = np.where(r < _NOTHING * top, 0.0, r)
+        power = int(np.frexp(top)[1])
+        if abs(power) < 100:
+            return step_bound(r, z, self.extra)
+        G = step_bound(np.ldexp(r, -power), np.ldexp(z, -power), self.extra)
+        return np.ldexp(G, power)
+
 
 # %% ../../nbs/experts/08_certificate.ipynb #943dcf14
 def run(
-    problem: Problem, policy, rounding=None, certify: bool = True, verbose: bool = False
+    problem: Problem,
+    policy: Any,
+    rounding: Any = None,
+    certify: bool = True,
+    verbose: bool = False,
 ) -> Schedule:
     """Play a policy on a problem, one step after the other, with a certificate at each.
 
@@ -176,7 +205,7 @@ def run(
 
 
 # %% ../../nbs/experts/08_certificate.ipynb #8115f78d
-def certified(player: str = "regularised greedy", scale: float = 1.0):
+def certified(player: str = "regularised greedy", scale: float = 1.0) -> "Picture":
     """A spike, then a shift, loads multiplied by a scale: what one policy has cost so far, and the
     certificate.
     """
@@ -191,7 +220,7 @@ def certified(player: str = "regularised greedy", scale: float = 1.0):
     }
     schedule = run(Problem(scale * loads, extra=4), players[player])
     total = np.cumsum(schedule.costs)
-    picture = lines(
+    first = lines(
         {"cost so far": total, "certificate": schedule.bounds},
         step=True,
         xlabel="step",
@@ -199,7 +228,7 @@ def certified(player: str = "regularised greedy", scale: float = 1.0):
         title=f"{player} costs {total[-1]:.1f}, bound {schedule.bound:.1f}",
         size=(640, 220),
     )
-    picture += lines(
+    second = lines(
         {"certified ratio": total / schedule.bounds},
         step=True,
         xlabel="step",
@@ -208,4 +237,4 @@ def certified(player: str = "regularised greedy", scale: float = 1.0):
         title=f"ratio {schedule.ratio:.3f} at the end",
         size=(640, 180),
     )
-    return Picture(picture)
+    return Picture(first + second)

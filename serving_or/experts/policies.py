@@ -18,17 +18,21 @@ __all__ = [
 # %% ../../nbs/experts/06_policies.ipynb #52fb1f3a
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from .model import Problem
+from .model import Problem, check_placement
 from .one_step import lazy_chase, myopic
 from ..tools.answers import finite, number, whole
 
+if TYPE_CHECKING:
+    from serving_or.tools.plots import Picture
+
 
 # %% ../../nbs/experts/06_policies.ipynb #63dc269a
-def wait_cost(steps, wait, load: float, move_price: float):
+def wait_cost(steps: ArrayLike, wait: ArrayLike, load: float, move_price: float) -> np.ndarray:
     """Cost of waiting and then moving the one extra GPU to the one busy expert.
 
     Parameters
@@ -52,7 +56,7 @@ def wait_cost(steps, wait, load: float, move_price: float):
 
 
 # %% ../../nbs/experts/06_policies.ipynb #7c460ef8
-def wait_then_move(wait: int = 4, price: int = 4):
+def wait_then_move(wait: int = 4, price: int = 4) -> "Picture":
     """One busy expert of load 2 and one GPU elsewhere: cost of waiting and then moving, over the
     best in hindsight, by how long the load lasts.
     """
@@ -75,7 +79,9 @@ def wait_then_move(wait: int = 4, price: int = 4):
 
 
 # %% ../../nbs/experts/06_policies.ipynb #1eef191c
-def check_start(x0, extra, move_price, only_whole: bool = False):
+def check_start(
+    x0: Any, extra: Any, move_price: Any, only_whole: bool = False
+) -> tuple[np.ndarray, int, float]:
     """What a policy, a rounding or a certificate is started with, checked and copied.
 
     Parameters
@@ -103,22 +109,15 @@ def check_start(x0, extra, move_price, only_whole: bool = False):
     """
     extra = whole(extra, "extra")
     move_price = number(move_price, "move_price", least=0)
-    integers = only_whole or np.asarray(x0).dtype.kind in "iu"
-    x = finite(x0, "x0", whole=integers)
+    x = finite(x0, "x0", whole=only_whole)
     if x.ndim == 0 or x.shape[-1] == 0:
         raise ValueError(f"x0 has shape {x.shape}; it must be (..., m) with at least one expert")
-    with np.errstate(over="ignore"):
-        total = x.sum(axis=-1, dtype=float)
-    wrong = np.abs(total - extra) > 1e-9 * max(1, extra)
-    if wrong.any():
-        layer = tuple(int(i) for i in np.argwhere(wrong)[0])
-        row = f"x0[{', '.join(map(str, layer))}]" if layer else "x0"
-        raise ValueError(f"{row} sums to {total[layer]:g}; it must sum to extra = {extra}")
+    x = check_placement(x if only_whole else x0, extra, name="x0")
     return x, extra, move_price
 
 
 # %% ../../nbs/experts/06_policies.ipynb #118a2977
-def _with_parts(thing) -> Iterator[Any]:
+def _with_parts(thing: Any) -> Iterator[Any]:
     "A policy, and the policies and roundings that it holds."
     yield thing
     for value in vars(thing).values():
@@ -128,7 +127,7 @@ def _with_parts(thing) -> Iterator[Any]:
 
 
 @contextmanager
-def all_or_nothing(thing):
+def all_or_nothing(thing: Any) -> Iterator[None]:
     """Put a policy back, with all that it holds, when the block fails.
 
     Parameters
@@ -181,7 +180,7 @@ class Policy:
     move_price: float
     taken: int
 
-    def start(self, x0, extra: int, move_price: float = 2.0) -> None:
+    def start(self, x0: ArrayLike, extra: int, move_price: float = 2.0) -> None:
         """Begin at a placement.
 
         Parameters
@@ -206,7 +205,7 @@ class Policy:
             )
         self.x, self.extra, self.move_price, self.taken = x, extra, move_price, 0
 
-    def step(self, loads) -> np.ndarray:
+    def step(self, loads: ArrayLike) -> np.ndarray:
         """The placement for the loads of this step.
 
         Parameters
@@ -229,30 +228,14 @@ class Policy:
             raise ValueError(f"{type(self).__name__} has no start; call start(x0, extra) first")
         loads = finite(loads, f"step {self.taken}: loads", shape=self.x.shape)
         with all_or_nothing(self):
-            self.x = self._placement(self.place(loads))
+            name = f"step {self.taken}: {type(self).__name__}.place(loads)"
+            self.x = check_placement(self.place(loads), self.extra, self.x.shape, name)
             self.taken += 1
         return self.x.copy()
 
     def place(self, loads: np.ndarray) -> np.ndarray:
         "The extra GPUs for these loads; every policy has its own."
         raise NotImplementedError(f"{type(self).__name__} must define place(loads)")
-
-    def _placement(self, x) -> np.ndarray:
-        "What ``place`` gave, as a copy of our own."
-        x = np.array(x)
-        x.flags.writeable = False
-        if x.shape != self.x.shape or x.dtype.kind not in "iuf":
-            raise ValueError(
-                f"step {self.taken}: {type(self).__name__}.place gave shape {x.shape} of"
-                f" {x.dtype}; it must be numbers of shape {self.x.shape}"
-            )
-        off = np.abs(x.sum(axis=-1) - self.extra).max(initial=0)
-        if not (x.min(initial=0) >= -1e-9 and off <= 1e-6 * max(1, self.extra)):
-            raise ValueError(
-                f"step {self.taken}: {type(self).__name__}.place gave {x}; it must be at least 0"
-                f" and each row must sum to extra = {self.extra}"
-            )
-        return x
 
 
 # %% ../../nbs/experts/06_policies.ipynb #923b43f6
@@ -267,7 +250,8 @@ class Never(Policy):
     array([2, 2])
     """
 
-    def place(self, loads):
+    def place(self, loads: np.ndarray) -> np.ndarray:
+        "The placement before."
         return self.x
 
 
@@ -284,7 +268,8 @@ class Chase(Policy):
 
     whole = True
 
-    def place(self, loads):
+    def place(self, loads: np.ndarray) -> np.ndarray:
+        "The nearest placement of lowest latency."
         return lazy_chase(loads, self.x)
 
 
@@ -301,12 +286,13 @@ class Myopic(Policy):
 
     whole = True
 
-    def place(self, loads):
+    def place(self, loads: np.ndarray) -> np.ndarray:
+        "The best compromise of this step."
         return myopic(loads, self.x, self.move_price)
 
 
 # %% ../../nbs/experts/06_policies.ipynb #20f38b79
-def played(problem: Problem, policy, rounding=None) -> np.ndarray:
+def played(problem: Problem, policy: Any, rounding: Any = None) -> np.ndarray:
     """The placements of a policy on a problem.
 
     Parameters
@@ -328,7 +314,7 @@ def played(problem: Problem, policy, rounding=None) -> np.ndarray:
     return x if rounding is None else rounded(problem, x, rounding)
 
 
-def rounded(problem: Problem, x: np.ndarray, rounding) -> np.ndarray:
+def rounded(problem: Problem, x: np.ndarray, rounding: Any) -> np.ndarray:
     """A fractional path in whole GPUs.
 
     Parameters

@@ -6,16 +6,22 @@
 __all__ = ["move_entropy", "regularized_step", "RegularizedGreedy"]
 
 # %% ../../nbs/experts/07_regularized_greedy.ipynb #abbae819
+from typing import TYPE_CHECKING
+
 import numpy as np
+from numpy.typing import ArrayLike
 
 from .model import Problem, Schedule, water_level
 from .one_step import water_fill
 from .policies import Chase, Policy, played
 from ..tools.answers import number
 
+if TYPE_CHECKING:
+    from serving_or.tools.plots import Picture
+
 
 # %% ../../nbs/experts/07_regularized_greedy.ipynb #d7104c7a
-def move_entropy(x, before) -> np.ndarray:
+def move_entropy(x: ArrayLike, before: ArrayLike) -> np.ndarray:
     """The penalty of a move: relative entropy of the counts, expert by expert.
 
     Parameters
@@ -167,7 +173,9 @@ def _place(r, q, total, rho):
 
 
 # %% ../../nbs/experts/07_regularized_greedy.ipynb #422b6f8e
-def regularized_step(loads, x, eta: float = 1.0, move_price: float = 2.0) -> np.ndarray:
+def regularized_step(
+    loads: ArrayLike, x: ArrayLike, eta: float = 1.0, move_price: float = 2.0
+) -> np.ndarray:
     """One step of regularised greedy, for any number of layers.
 
     Parameters
@@ -253,7 +261,8 @@ class RegularizedGreedy(Policy):
     def __init__(self, eta: float = 1.0):
         self.eta = number(eta, "eta", above=0)
 
-    def place(self, loads):
+    def place(self, loads: np.ndarray) -> np.ndarray:
+        "The minimiser of latency plus entropy."
         return regularized_step(loads, self.x, self.eta, self.move_price)
 
 
@@ -264,7 +273,7 @@ def _spike_then_shift(price: float) -> Problem:
     return Problem(loads, extra=4, move_price=price)
 
 
-def hedge(eta: float = 1.0, price: float = 2.0):
+def hedge(eta: float = 1.0, price: float = 2.0) -> "Picture":
     """Two experts, four extra GPUs, a spike and a shift: the path and the cost of regularised
     greedy beside those of the chase.
     """
@@ -276,7 +285,7 @@ def hedge(eta: float = 1.0, price: float = 2.0):
         for name, policy in (("regularised greedy", RegularizedGreedy(eta)), ("chase", Chase()))
     }
     moved = ", ".join(f"{name} adds {s.moved.sum():.1f} GPUs" for name, s in schedules.items())
-    picture = lines(
+    first = lines(
         {name: s.x[:, 0] for name, s in schedules.items()},
         step=True,
         xlabel="step",
@@ -285,7 +294,7 @@ def hedge(eta: float = 1.0, price: float = 2.0):
         title=f"eta = {eta:g}, w = {price:g}",
         size=(640, 220),
     )
-    picture += lines(
+    second = lines(
         {name: np.cumsum(s.costs) for name, s in schedules.items()},
         step=True,
         xlabel="step",
@@ -293,4 +302,4 @@ def hedge(eta: float = 1.0, price: float = 2.0):
         title=moved,
         size=(640, 220),
     )
-    return Picture(picture)
+    return Picture(first + second)
