@@ -129,7 +129,7 @@ def test_layers_at_once_are_layers_one_by_one(layers, m, k, spread):
 
 
 def test_rows_that_do_not_settle_are_bracketed(monkeypatch):
-    """With few GPUs an expert often stands exactly at the level with its last GPU: the other way."""
+    """With few GPUs an expert often stands exactly at the level with its last GPU: other way."""
     seen, bracket = [], rooms._bracket
 
     def counted(r, *rest):
