@@ -1,0 +1,201 @@
+"Instances that several test files and bench share, each under its name; one section a part."
+
+from functools import cache
+from itertools import product
+
+import numpy as np
+from hypothesis import strategies as st
+
+from serving_or.experts.model import Problem, latency
+
+# ---- experts: placements and problems ----
+
+# two experts that start at (2, 2): a spike in step 4, a shift after step 5
+EIGHT_STEPS = np.array([[20, 4]] * 3 + [[4, 20]] + [[20, 4]] + [[4, 20]] * 3, float)
+
+
+@cache
+def placements(m, k):
+    "All whole placements of k extra GPUs on m experts, one a row."
+    return np.array([x for x in product(range(k + 1), repeat=m) if sum(x) == k])
+
+
+def best_static(loads, k):
+    "The best placement for all steps, by enumeration."
+    return min(latency(loads, x).sum() for x in placements(loads.shape[1], k))
+
+
+def best_schedule(p):
+    "The cost of the best whole schedule, by dynamic programming over all placements."
+    every = placements(p.experts, p.extra)
+    moves = p.move_price * np.maximum(every[None] - every[:, None], 0).sum(axis=2)
+    value = p.move_price * np.maximum(every - p.start, 0).sum(axis=1)
+    for t, r in enumerate(p.loads):
+        value = value if t == 0 else (value[:, None] + moves).min(axis=0)
+        value = value + latency(r, every)
+    return value.min()
+
+
+# loads with ties and zeros, of every size that divides without loss
+load = st.one_of(
+    st.integers(0, 12).map(float),
+    st.floats(1e-290, 1e6),
+    st.sampled_from([0.0, 1e-300, 1e-12, 1e300]),
+)
+
+
+@st.composite
+def steps(draw):
+    "Loads of one step, a placement to start from, and a price."
+    m, k = draw(st.integers(1, 4)), draw(st.integers(0, 6))
+    r = np.array(draw(st.lists(load, min_size=m, max_size=m)))
+    options = placements(m, k)
+    return r, options[draw(st.integers(0, len(options) - 1))], draw(st.floats(0, 50))
+
+
+@st.composite
+def problems(draw, most_steps=6, most_experts=5, most_extra=7):
+    "Small problems of four kinds, with fractional starts and prices from 0 to huge; and their rng."
+    T, m = draw(st.integers(1, most_steps)), draw(st.integers(1, most_experts))
+    k = draw(st.integers(0, most_extra))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    kind = draw(st.sampled_from(["integers", "lognormal", "decades", "sparse"]))
+    loads = {
+        "integers": rng.integers(0, 5, (T, m)).astype(float),
+        "lognormal": np.exp(2 * rng.normal(size=(T, m))),
+        "decades": 10.0 ** rng.uniform(-6, 6, (T, m)),
+        "sparse": rng.exponential(8.0, (T, m)) * (rng.random((T, m)) < 0.4),
+    }[kind]
+    w = draw(st.sampled_from([0.0, 1e-6, 0.5, 2.0, 20.0, 1e6]))
+    start = None if draw(st.booleans()) else k * rng.dirichlet(np.full(m, 0.5))
+    return Problem(loads, k, w, start), rng
+
+
+# loads of all steps, and the number of extra GPUs
+static_instances = st.integers(1, 4).flatmap(
+    lambda m: st.tuples(
+        st.lists(
+            st.lists(
+                st.one_of(st.integers(0, 9).map(float), st.floats(1e-3, 1e3)),
+                min_size=m,
+                max_size=m,
+            ),
+            min_size=1,
+            max_size=5,
+        ).map(np.array),
+        st.integers(0, 6),
+    )
+)
+
+
+# what no door may accept in place of an array of numbers (2, 2)
+BAD_ARRAYS = [
+    None,
+    "loads",
+    [["1", "2"], ["3", "4"]],
+    [[1, 2j], [3, 4]],
+    [[True, False], [True, True]],
+    [[1, 2], [3]],
+    [[1, None], [3, 4]],
+    np.ma.masked_array([[1.0, 2.0], [3.0, 4.0]], [[0, 1], [0, 0]]),
+    [[1, np.nan], [3, 4]],
+    [[1, np.inf], [3, 4]],
+    [[1, -1e-5], [3, 4]],
+    [[len, 1], [2, 3]],
+]
+# and in place of a whole number, or of a price
+BAD_COUNTS = [-1, 1.5, np.nan, np.inf, True, None, "2", [3], 1e300, 1j]
+BAD_PRICES = [-1.0, np.nan, np.inf, True, None, "2", [3], 1j]
+
+
+# ---- experts: steps, policies and paths ----
+
+KINDS = ("lognormal", "integers", "sparse", "decades", "equal")
+
+
+def draw_loads(rng, kind, shape):
+    return {
+        "lognormal": lambda: np.exp(rng.choice([0.3, 1.0, 3.0]) * rng.normal(size=shape)),
+        "integers": lambda: rng.integers(0, 4, shape).astype(float),
+        "sparse": lambda: rng.exponential(5.0, shape) * (rng.random(shape) < 0.4),
+        "decades": lambda: 10.0 ** rng.uniform(-6, 6, shape),
+        "equal": lambda: np.full(shape, float(rng.integers(1, 9))),
+    }[kind]()
+
+
+def draw_start(rng, m, k):
+    "Inside, near the border, or a vertex."
+    if rng.random() < 0.25:
+        return k * np.eye(m)[rng.integers(m)]
+    return k * rng.dirichlet(np.full(m, rng.choice([0.1, 1.0, 10.0])))
+
+
+@st.composite
+def layer_steps(draw, most_experts=11, most_extra=40):
+    "A fractional step: loads, a start, eta, and the price."
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    m, k = draw(st.integers(1, most_experts)), draw(st.integers(0, most_extra))
+    r = draw_loads(rng, draw(st.sampled_from(KINDS)), m)
+    return (
+        r,
+        draw_start(rng, m, k),
+        float(10 ** rng.uniform(-2, 2)),
+        float(10 ** rng.uniform(-2, 2)),
+    )
+
+
+@st.composite
+def online_problems(draw):
+    "A problem with k >= 1 and a positive price, an eta, and a generator."
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    T, m, k = draw(st.integers(1, 20)), draw(st.integers(1, 6)), draw(st.integers(1, 30))
+    loads = draw_loads(rng, draw(st.sampled_from(KINDS)), (T, m)) * draw(
+        st.sampled_from([0.1, 1.0, 20.0])
+    )
+    return (
+        Problem(loads, k, draw(st.sampled_from([0.5, 2.0, 10.0])), draw_start(rng, m, k)),
+        draw(st.sampled_from([0.1, 0.5, 1.0, 3.0, np.log1p(k)])),
+        rng,
+    )
+
+
+WORKED = {
+    "equal": (
+        ([[20, 4]] * 3 + [[4, 20]] + [[20, 4]] + [[4, 20]] * 3, 4, 2.0),
+        {
+            "never": (53.333, 0, 53.333),
+            "chase": (32.0, 28, 60.0),
+            "myopic": (53.333, 0, 53.333),
+            1.0: (41.104, 14.376, 55.480),
+            np.log(5): (37.898, 17.193, 55.091),
+        },
+    ),
+    "heavier": (
+        ([[18, 2]] * 3 + [[2, 18]] + [[18, 2]] + [[2, 28]] * 3, 4, 2.0),
+        {
+            "never": (58.0, 0, 58.0),
+            "chase": (34.8, 28, 62.8),
+            "myopic": (51.0, 2, 53.0),
+            1.0: (43.262, 14.463, 57.725),
+            3.0: (37.563, 20.019, 57.582),
+        },
+    ),
+    "longer": (
+        ([[12, 2]] * 5 + [[2, 12]] + [[12, 2]] + [[2, 12]] * 5, 4, 2.0),
+        {
+            "never": (48.0, 0, 48.0),
+            "chase": (28.8, 28, 56.8),
+            "myopic": (48.0, 0, 48.0),
+            1.0: (37.584, 13.304, 50.888),
+        },
+    ),
+    "counted once": (
+        ([[19, 2]] * 4 + [[2, 19]] + [[19, 2]] + [[2, 19]] * 4, 8, 1.0),
+        {
+            "chase": (21.111, 56, 49.111),
+            "never": (38.0, 0, 38.0),
+            "myopic": (38.0, 0, 38.0),
+            1.0: (30.002, 21.710, 40.857),
+        },
+    ),
+}
