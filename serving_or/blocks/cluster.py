@@ -430,7 +430,7 @@ class Cluster(Record):
             Tokens. A cache is reserved for a whole request; of several lengths the longest sum
             counts.
         **more
-            ``bits`` and ``kv_bits`` of the card's weights and caches; other arguments of `Cluster`.
+            ``weight_bits`` and ``kv_bits``, the card's own by default; other arguments of `Cluster`.
 
         Returns
         -------
@@ -440,9 +440,8 @@ class Cluster(Record):
         """
         prompt = finite(prompt, "prompt", least=1)
         tokens = prompt + finite(output, "output", least=1)
-        sizes = _sizes(
-            card, float(np.max(tokens)), more.pop("bits", None), more.pop("kv_bits", None)
-        )
+        bits = more.pop("weight_bits", None), more.pop("kv_bits", None)
+        sizes = _sizes(card, float(np.max(tokens)), *bits)
         return cls(
             **sizes,
             memory=[d.memory / GB for d in devices],
@@ -475,10 +474,12 @@ class Cluster(Record):
 
 # %% ../../nbs/blocks/01_cluster.ipynb #c71b3e61
 #| code-fold: true
-def _sizes(card: Card, tokens: float, bits: float | None, kv_bits: float | None) -> dict[str, Any]:
+def _sizes(
+    card: Card, tokens: float, weight_bits: float | None, kv_bits: float | None
+) -> dict[str, Any]:
     "What a card and the tokens of a request say about blocks; of unlike blocks the largest."
-    block = card.block_bytes() if bits is None else card.block_bytes(bits)
-    cache = card.cache_bytes(tokens) if kv_bits is None else card.cache_bytes(tokens, kv_bits)
+    block = card.block_bytes(weight_bits)
+    cache = card.cache_bytes(tokens, kv_bits)
     return {
         "blocks": card.num_hidden_layers,
         "block_size": float(np.max(block)) / GB,
@@ -541,7 +542,7 @@ class _Client:
 class _File:
     model: Annotated[Any, Either(OneOf(tuple(CARDS)), _ModelSizes)]
     tokens: Annotated[int, Whole(1)] | None = None
-    bits: _Bits | None = None
+    weight_bits: _Bits | None = None
     kv_bits: _Bits | None = None
     servers: Annotated[list[_Server], Entries(1, MOST_SERVERS)]
     clients: Annotated[list[_Client], Entries(1, MOST_SERVERS)]
@@ -555,19 +556,17 @@ def _model_and_tokens(file: Any) -> Iterator[tuple]:
     if named and file.tokens is None:
         must = "the tokens, prompt and output, that a request reserves, because model is a card"
         yield ("tokens",), must, None
-    for name in () if named else ("tokens", "bits", "kv_bits"):
+    for name in () if named else ("tokens", "weight_bits", "kv_bits"):
         if getattr(file, name) is not None:
             must = "absent, because model gives the sizes themselves"
             yield (name,), must, getattr(file, name)
 
 
 def _own_names(file: Any) -> Iterator[tuple]:
-    servers = [(("servers", i, "name"), s) for i, s in enumerate(file.servers)]
-    taken = [
-        (at, name)
-        for at, s in servers
-        for name in {s.name: 0} | dict.fromkeys(numbered(s.name, s.count))
-    ]
+    taken = []
+    for i, s in enumerate(file.servers):
+        place = ("servers", i, "name")
+        taken += [(place, name) for name in {s.name, *numbered(s.name, s.count)}]
     yield from distinct(taken)
     yield from distinct((("clients", i, "name"), c.name) for i, c in enumerate(file.clients))
 
@@ -628,7 +627,7 @@ def _cluster_of(file: Any) -> Cluster:
     some = lambda field: any(getattr(s, field) is not None for s in rows)
     prompts = [c.rtt if c.prefill_rtt is None else c.prefill_rtt for c in file.clients]
     if isinstance(file.model, str):
-        sizes = _sizes(CARDS[file.model], file.tokens, file.bits, file.kv_bits)
+        sizes = _sizes(CARDS[file.model], file.tokens, file.weight_bits, file.kv_bits)
     else:
         sizes = {
             "blocks": file.model.blocks,
@@ -664,8 +663,8 @@ def read_cluster(path: str | PathLike) -> Cluster:
     ----------
     path : str or Path
         The file. Sizes and times are written with their units, so that GB and GiB cannot be
-        confused. Fields: ``model`` (the name of a card, with ``tokens`` and optionally ``bits`` and
-        ``kv_bits``; or ``blocks``, ``block_size`` and ``cache_size``), ``servers`` (a list of
+        confused. Fields: ``model`` (the name of a card, with ``tokens`` and optionally
+        ``weight_bits`` and ``kv_bits``; or ``blocks``, ``block_size`` and ``cache_size``), ``servers`` (a list of
         ``name``, ``memory``, ``tau`` and optionally ``count``, ``prefill_tau``, ``rent``,
         ``domain``), ``clients`` (a list of ``name``, ``rtt`` and optionally ``prefill_rtt``, one
         time or a time for each server's name), and optionally ``hop`` (a list of rows of times).

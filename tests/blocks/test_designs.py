@@ -309,7 +309,7 @@ def test_frontier_falls_and_its_bound_holds():
     for _ in range(12):
         n = int(rng.integers(3, 7))
         kind = rng.integers(0, 2, n)
-        c = Cluster(int(rng.integers(2, 5)), 3, 1, np.array([20.0, 9.0])[kind], np.array([2.0, 7.0])[kind], rng.integers(1, 20, n), price=np.array([2.0, 0.5])[kind])
+        c = Cluster(int(rng.integers(2, 5)), 3, 1, np.array([20.0, 9.0])[kind], np.array([2.0, 7.0])[kind], rng.integers(1, 20, n), rent=np.array([2.0, 0.5])[kind])
         R = int(rng.integers(1, 3))
         frontier = rental(c, R)
         prices, costs = [p for p, _, _ in frontier.points], [plan.cost for _, _, plan in frontier.points]
@@ -318,12 +318,12 @@ def test_frontier_falls_and_its_bound_holds():
         exact = []
         for s in subsets if n < 5 else []:
             try:
-                exact.append((c.price[s].sum(), enumeration(c.take(s), R).cost))
+                exact.append((c.rent[s].sum(), enumeration(c.take(s), R).cost))
             except Infeasible:
                 pass
         for price, counts, plan in frontier.points:
             points += 1
-            assert np.isclose(price, plan.cluster.price.sum()) and np.isclose(price, np.dot(counts, [o[2] for o in frontier.offers]))
+            assert np.isclose(price, plan.cluster.rent.sum()) and np.isclose(price, np.dot(counts, [o[2] for o in frontier.offers]))
             assert frontier.price_bound(plan.cost) <= price + 1e-9 and frontier.cheapest(plan.cost)[0] == price
             for paid, cost in exact:  # any subset of servers, not only the nearest ones
                 if cost <= plan.cost + 1e-9:
@@ -334,11 +334,11 @@ def test_frontier_falls_and_its_bound_holds():
 
 def test_rental_needs_prices_and_few_types():
     c = fleet(12)
-    with pytest.raises(ValueError, match="no prices"):
+    with pytest.raises(ValueError, match="no rents"):
         rental(c, 1)
     with pytest.raises(TooLarge):
-        rental(Cluster(1, 1, 1, np.arange(3, 23), np.ones(20), np.ones(20), price=np.ones(20)), 1)
-    priced = replace(c, price=np.ones(12))
+        rental(Cluster(1, 1, 1, np.arange(3, 23), np.ones(20), np.ones(20), rent=np.ones(20)), 1)
+    priced = replace(c, rent=np.ones(12))
     assert rental(priced, 1).price_bound(0.0) == np.inf and rental(priced, 1).cheapest(0.0) is None
 
 
