@@ -9,6 +9,7 @@ __all__ = ["sweep", "uncontended", "lanes", "petals_like"]
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from math import prod
 
 import numpy as np
 
@@ -302,7 +303,7 @@ def _types(cluster: Cluster, demand: np.ndarray) -> _Types | None:
     what = np.stack([cluster.memory[alive], cluster.tau[alive]], axis=1)
     kinds, kind = np.unique(what, axis=0, return_inverse=True)
     members = [alive[kind.ravel() == i] for i in range(len(kinds))]
-    states = float(np.prod([len(j) + 1.0 for j in members]))
+    states = prod(len(j) + 1.0 for j in members)
     if not len(alive) or states > LANE_STATES // 8:
         return None
     unit = int(-(-demand.sum() * states // LANE_STATES))
