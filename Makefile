@@ -15,7 +15,7 @@ PAGES    = $(shell find nbs book -type f -not -path '*/_build/*' -not -path '*/_
 # Jupyter starts the kernel of the environment that is first on PATH.
 export PATH := $(BIN):$(PATH)
 
-.PHONY: help book test lint test-long new bench serve package clean
+.PHONY: help book test lint test-long new bench house serve package lock lock-oldest clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*##/\t/'
@@ -41,10 +41,13 @@ test-long: package  ## tests/ with the thousands of cases that make test samples
 	SERVING_OR_LONG=1 pytest -n $(WORKERS)
 
 new: $(VENV)/ready  ## a chapter from the template: make new PART=experts NAME=queue
-	@python book/_ext/new_chapter.py "$(PART)" "$(NAME)"
+	@python book/_ext/new_chapter.py "$(PART)" "$(NAME)" $(NUMBER)
 
 bench: package  ## measure against named peers (ONLY="experts_online blocks_routing": those)
 	python -m bench $(ONLY)
+
+house: package  ## who imports whom, and how large each module is
+	@python book/_ext/house.py
 
 serve:  ## show the built book on this machine only
 	@test -e $(HTML)/index.html || { echo "No book yet: run make book first."; exit 1; }
@@ -69,6 +72,16 @@ $(VENV)/ready: settings.ini setup.py pyproject.toml $(LOCK)
 	python -m pip install -q --disable-pip-version-check -c $(LOCK) setuptools wheel
 	python -m pip install -q --disable-pip-version-check -c $(LOCK) --no-build-isolation -e '.[dev]'
 	touch $@
+
+# What runs together, from the ranges in settings.ini; needs uv. A pin stays while it fits.
+LOCKED = uv pip compile --quiet --extra dev --python-version 3.11 --no-header --no-annotate
+lock:  ## constraints.txt anew, from settings.ini
+	$(LOCKED) --universal setup.py -o constraints.txt
+
+lock-oldest:  ## constraints-oldest.txt anew: each requirement at the version its range begins with
+	@mkdir -p build
+	sed -n 's/^requirements = //p' settings.ini | tr ' ' '\n' | sed 's/>=/==/' > build/oldest.in
+	$(LOCKED) build/oldest.in setup.py -o constraints-oldest.txt
 
 clean:  ## remove everything that was built (the environment stays)
 	rm -rf book/_build build dist *.egg-info

@@ -1,4 +1,5 @@
 "Package metadata, read from settings.ini so that nbdev and pip agree."
+
 from configparser import ConfigParser
 from pathlib import Path
 
@@ -8,6 +9,17 @@ here = Path(__file__).parent
 ini = ConfigParser(delimiters=["="])
 ini.read(here / "settings.ini", encoding="utf-8")
 cfg = ini["DEFAULT"]
+CLASSIFIERS = [
+    "Development Status :: 3 - Alpha",
+    "Intended Audience :: Science/Research",
+    "Intended Audience :: Developers",
+    "Programming Language :: Python :: 3",
+    "Programming Language :: Python :: 3.11",
+    "Programming Language :: Python :: 3.12",
+    "Programming Language :: Python :: 3.13",
+    "Topic :: Scientific/Engineering :: Mathematics",
+    "Typing :: Typed",
+]
 
 setup(
     name=cfg["lib_name"],
@@ -16,11 +28,12 @@ setup(
     long_description=(here / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     author=cfg["author"],
-    keywords=cfg["keywords"],
+    keywords=cfg["keywords"].split(),
     license="Apache-2.0",
     license_files=["LICENSE"],
     packages=find_packages(include=[cfg["lib_path"], f"{cfg['lib_path']}.*"]),
-    package_data={cfg["lib_path"]: ["data/*", "data/*/*"]},
+    package_data={cfg["lib_path"]: ["py.typed", "data/*", "data/*/*"]},
+    classifiers=CLASSIFIERS,
     python_requires=f">={cfg['min_python']}",
     install_requires=cfg["requirements"].split(),
     extras_require={"dev": cfg["dev_requirements"].split()},

@@ -1,34 +1,43 @@
-"What several test files share: the built book, served on this machine, and Debian's Chromium."
+"""What several test files share: the built book, served on this machine, and a Chromium."""
+
 import shutil
-import subprocess
 import threading
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 
+import hypothesis
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from tests.long import cases
+from tests.tree import ROOT, alone, make
+
+# Two workers share the cores with a browser: a slow example is not a failure.
+hypothesis.settings.register_profile("serving_or", deadline=None, max_examples=cases(2000, 100))
+hypothesis.settings.load_profile("serving_or")
+
+
+@pytest.fixture(scope="session")
+def book():
+    """The folder of the built pages, brought up to date by the first who asks."""
+    with alone("book"):
+        code, said = make("book")
+    assert code == 0, said[-4000:]
+    return ROOT / "book" / "_build" / "html"
 
 
 class Quiet(SimpleHTTPRequestHandler):
-    extensions_map = SimpleHTTPRequestHandler.extensions_map | {".mjs": "text/javascript", ".wasm": "application/wasm"}
+    extensions_map = SimpleHTTPRequestHandler.extensions_map | {
+        ".mjs": "text/javascript",
+        ".wasm": "application/wasm",
+    }
 
     def log_message(self, *_):
         pass
 
 
 @pytest.fixture(scope="session")
-def book():
-    "The folder of the built pages, brought up to date."
-    done = subprocess.run(["make", "book"], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
-    return ROOT / "book" / "_build" / "html"
-
-
-@pytest.fixture(scope="session")
 def site(book):
-    "The address of the book on this machine."
+    """The address of the book on this machine."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=book))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}"
@@ -37,13 +46,15 @@ def site(book):
 
 @pytest.fixture(scope="session")
 def browser():
-    "Debian's Chromium, driven by Playwright."
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    """Debian's Chromium, driven by Playwright."""
+    names = ("chromium", "chromium-browser", "google-chrome")
+    chromium = next(filter(None, map(shutil.which, names)), None)
     if not chromium:
         pytest.skip("skipped: no Chromium on this machine")
     from playwright.sync_api import sync_playwright
 
+    quiet = ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
     with sync_playwright() as p:
-        browser = p.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-background-networking", "--disable-component-update", "--disable-sync"])
+        browser = p.chromium.launch(executable_path=chromium, args=["--no-sandbox", *quiet])
         yield browser
         browser.close()

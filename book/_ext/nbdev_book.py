@@ -6,6 +6,7 @@
 * The reference page lists every exported module, so that a new chapter is in it by itself.
 * The formulas' one script and the wheel for the live examples are put beside the pages.
 """
+
 import ast
 import hashlib
 import re
@@ -47,13 +48,20 @@ def module_file(name):
     return next((p for p in (base.with_suffix(".py"), base / "__init__.py") if p.is_file()), None)
 
 
+def all_modules():
+    "The package's modules, name to file."
+    files = (ROOT / PACKAGE).rglob("*.py")
+    return {".".join(p.relative_to(ROOT).with_suffix("").parts): p for p in files}
+
+
 def imports(source, package=""):
     "Names of the package's modules that a piece of Python imports, wherever the import stands."
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             yield from (a.name for a in node.names)
         elif isinstance(node, ast.ImportFrom):
-            parent = package.split(".")[: len(package.split(".")) + 1 - node.level] if node.level else []
+            above = package.split(".")
+            parent = above[: len(above) + 1 - node.level] if node.level else []
             base = ".".join([*parent, *([node.module] if node.module else [])])
             yield base
             yield from (f"{base}.{a.name}" for a in node.names)
@@ -64,8 +72,10 @@ def module_imports(name):
     "Modules of the package that one of its modules imports directly, its parents included."
     path = module_file(name)
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-    found = {n for n in imports(path.read_text(encoding="utf-8"), package) if n.startswith(PACKAGE) and module_file(n)}
-    found.discard(f"{PACKAGE}._modidx")  # nbdev's index of all names: it changes with every chapter, and no result depends on it
+    named = imports(path.read_text(encoding="utf-8"), package)
+    found = {n for n in named if n.startswith(PACKAGE) and module_file(n)}
+    # nbdev's index of all names changes with every chapter, and no result depends on it.
+    found.discard(f"{PACKAGE}._modidx")
     return frozenset(found | ({package} if package and package != name else set()))
 
 
@@ -76,7 +86,7 @@ def dependencies(sources):
         try:
             todo |= {n for n in imports(source) if n.startswith(PACKAGE) and module_file(n)}
         except SyntaxError:  # a cell with magics: assume that it may use anything
-            todo |= {".".join(p.relative_to(ROOT).with_suffix("").parts) for p in (ROOT / PACKAGE).rglob("*.py")}
+            todo |= set(all_modules())
     todo = {n.removesuffix(".__init__") for n in todo}
     while todo:
         name = todo.pop()
@@ -111,8 +121,11 @@ def read_notebook(text):
                 tags.append(tag)
         if not cell.source.strip() and "remove-cell" not in tags:
             tags.append("remove-cell")
-    # The execution cache looks at cells alone: this one carries what they import. Last, so that the title stays first.
-    nb.cells.append(nbformat.v4.new_code_cell(f"# imports {stamp}", metadata={"tags": ["remove-cell"]}))
+    # The execution cache looks at cells alone: this one carries what they import. It is the last,
+    # so that the title stays first.
+    nb.cells.append(
+        nbformat.v4.new_code_cell(f"# imports {stamp}", metadata={"tags": ["remove-cell"]})
+    )
     return nb
 
 
@@ -120,8 +133,7 @@ def list_modules(app, docname, source):
     "Append one section a module to the reference page."
     if docname != "book/api":
         return
-    names = {".".join(p.relative_to(ROOT).with_suffix("").parts): p for p in (ROOT / PACKAGE).rglob("*.py")}
-    for name, path in sorted(names.items()):
+    for name, path in sorted(all_modules().items()):
         if path.name.startswith("_"):
             continue
         source[0] += f"\n## {name}\n\n```{{eval-rst}}\n.. automodule:: {name}\n   :members:\n```\n"
@@ -129,12 +141,18 @@ def list_modules(app, docname, source):
 
 def add_static(app, config):
     "Bundle the formulas' script and, where it has been built, the live examples' wheel."
-    mathjax = Path(find_spec("sphinx-mathjax-offline").origin).parent / "static" / "mathjax" / config.mathjax_path
-    config.html_static_path += [str(mathjax), *([str(ROOT / "book/_build/live")] if (ROOT / "book/_build/live").is_dir() else [])]
+    package = Path(find_spec("sphinx-mathjax-offline").origin).parent
+    config.html_static_path.append(str(package / "static/mathjax" / config.mathjax_path))
+    live = ROOT / "book/_build/live"
+    if live.is_dir():
+        config.html_static_path.append(str(live))
 
 
 def without_thebe(app, config):
-    "Jupyter Book always adds Thebe, which declares its script twice on a page and asks a network for kernels; live.js does its work."
+    """Take out Thebe, which Jupyter Book always adds.
+
+    It declares its script twice on a page and asks a network for kernels; live.js does its work.
+    """
     for listeners in app.events.listeners.values():
         for listener in [e for e in listeners if e.handler.__module__.startswith("sphinx_thebe")]:
             app.disconnect(listener.id)

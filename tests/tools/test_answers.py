@@ -1,4 +1,5 @@
 "What every answer promises: numbers that agree, errors that travel, arguments that are checked."
+
 import pickle
 
 import pytest

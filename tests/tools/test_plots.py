@@ -1,0 +1,68 @@
+"Pictures: well-formed SVG whose shapes follow the data."
+
+import re
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from serving_or.tools.plots import bars, lines, table, ticks
+
+values = st.lists(st.floats(-1e6, 1e6, allow_subnormal=False), min_size=1, max_size=8)
+quick = settings(max_examples=100, deadline=None)
+
+
+def shapes(picture, tag):
+    "The elements of a kind in a picture, which is well-formed."
+    return ElementTree.fromstring(picture).iter(f"{{http://www.w3.org/2000/svg}}{tag}")
+
+
+@quick
+@given(st.floats(-1e9, 1e9), st.floats(1e-6, 1e9), st.integers(3, 12))
+def test_ticks_are_round_and_inside(low, span, most):
+    high = low + span
+    if not high - low > 1e-9 * max(abs(low), abs(high)):
+        return
+    found = ticks(low, high, most)
+    assert 0 < len(found) <= most + 1
+    slack = 1e-6 * span
+    assert (found >= low - slack).all() and (found <= high + slack).all()
+
+
+@quick
+@given(values)
+def test_bars_are_as_high_as_their_values(series):
+    picture = bars(range(len(series)), {"load": series})
+    rects = [r for r in shapes(picture, "rect") if r.get("y") != "7"]
+    heights = np.array([float(r.get("height")) for r in rects])
+    scale = max(max(series), 0) - min(min(series), 0)
+    if scale > 0:
+        full = 260 - 28 - 40
+        np.testing.assert_allclose(heights, np.abs(series) / scale * full, atol=0.06)
+
+
+@quick
+@given(values)
+def test_lines_pass_through_their_points(series):
+    picture = lines({"cost": series})
+    (path,) = [p for p in shapes(picture, "path") if p.get("stroke-width") == "2"]
+    assert len(re.findall("[ML]", path.get("d"))) == len(series)
+
+
+def test_a_line_breaks_at_a_value_that_is_none():
+    picture = lines({"cost": [1, np.nan, 3, np.inf, 5]})
+    (path,) = [p for p in shapes(picture, "path") if p.get("stroke-width") == "2"]
+    assert path.get("d").count("M") == 3
+
+
+def test_words_are_escaped():
+    picture = lines({"<a>": [1, 2]}, title="a < b & c")
+    assert next(shapes(picture, "svg")).get("aria-label").startswith("a < b & c")
+    assert "<td>&lt;i&gt;</td>" in table(["x"], [["<i>"]])
+
+
+def test_series_of_another_length_are_told():
+    with pytest.raises(ValueError, match="series 'b' has shape"):
+        lines({"a": [1, 2], "b": [1, 2, 3]})
