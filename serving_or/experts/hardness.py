@@ -8,7 +8,8 @@ __all__ = ["place_exact", "subgraph_loads"]
 # %% ../../nbs/experts/04_hardness.ipynb #4c2497a1
 import numpy as np
 
-from .model import check_extra, check_loads, latency
+from ..tools.answers import whole
+from .model import check_loads, latency
 from .one_step import best_level
 from .static import place
 
@@ -38,7 +39,7 @@ def place_exact(loads, extra, time_limit=60.0):
     from scipy.optimize import LinearConstraint, milp
     from scipy.sparse import csr_array
 
-    loads, extra = check_loads(loads, ndim=2), check_extra(extra)
+    loads, extra = check_loads(loads, ndim=2), whole(extra, "extra")
     steps, m = loads.shape
     scale = loads.max(initial=0) or 1.0
     r = loads / scale

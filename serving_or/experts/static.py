@@ -20,7 +20,8 @@ from functools import cached_property
 
 import numpy as np
 
-from .model import check_extra, check_loads, even_split, latency, water_level
+from ..tools.answers import whole
+from .model import check_loads, even_split, latency, water_level
 from .one_step import water_fill
 
 
@@ -333,7 +334,7 @@ def place(loads, extra) -> StaticPlacement:
     -----
     Relaxation by linear programs with tangents, top-fraction rounding, then single moves.
     """
-    loads, extra = check_loads(loads, ndim=2), check_extra(extra)
+    loads, extra = check_loads(loads, ndim=2), whole(extra, "extra")
     fractional, weights = static_relaxed(loads, extra)
     return StaticPlacement(loads, polish(loads, round_top(fractional)), fractional, weights)
 

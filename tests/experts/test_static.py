@@ -130,8 +130,8 @@ def test_edges(loads, k):
 
 
 @pytest.mark.parametrize("loads, extra, message", [
-    ([[1, -2]], 1, "step 0, expert 1 is -2"), ([[1, np.nan]], 1, "is nan"), ([1, 2], 1, r"shape \(2,\)"),
-    ([[1, 2]], -1, "whole number"), ([[1, 2]], 0.5, "whole number"), (np.zeros((2, 0)), 1, "m >= 1"),
+    ([[1, -2]], 1, r"loads\[0, 1\] is -2"), ([[1, np.nan]], 1, "is nan"), ([1, 2], 1, r"shape \(2,\)"),
+    ([[1, 2]], -1, "whole number"), ([[1, 2]], 0.5, "whole number"), (np.zeros((2, 0)), 1, "at least one expert"),
 ])
 def test_bad_input(loads, extra, message):
     with pytest.raises(ValueError, match=message):

@@ -3,6 +3,7 @@
 import pickle
 
 import pytest
+
 from serving_or.tools.answers import Infeasible
 
 

@@ -1,0 +1,91 @@
+"Instances that several test files and bench share, each under its name; one section a part."
+
+from functools import cache
+from itertools import product
+
+import numpy as np
+from hypothesis import strategies as st
+
+from serving_or.experts.model import Problem, latency
+
+# ---- experts: placements and problems ----
+
+# two experts that start at (2, 2): a spike in step 4, a shift after step 5
+EIGHT_STEPS = np.array([[20, 4]] * 3 + [[4, 20]] + [[20, 4]] + [[4, 20]] * 3, float)
+
+
+@cache
+def placements(m, k):
+    "All whole placements of k extra GPUs on m experts, one a row."
+    return np.array([x for x in product(range(k + 1), repeat=m) if sum(x) == k])
+
+
+def best_static(loads, k):
+    "The best placement for all steps, by enumeration."
+    return min(latency(loads, x).sum() for x in placements(loads.shape[1], k))
+
+
+def best_schedule(p):
+    "The cost of the best whole schedule, by dynamic programming over all placements."
+    every = placements(p.experts, p.extra)
+    moves = p.move_price * np.maximum(every[None] - every[:, None], 0).sum(axis=2)
+    value = p.move_price * np.maximum(every - p.start, 0).sum(axis=1)
+    for t, r in enumerate(p.loads):
+        value = value if t == 0 else (value[:, None] + moves).min(axis=0)
+        value = value + latency(r, every)
+    return value.min()
+
+
+# loads with ties and zeros, from the smallest float to nearly the largest
+load = st.one_of(
+    st.integers(0, 12).map(float),
+    st.floats(0, 1e6),
+    st.sampled_from([0.0, 5e-324, 1e-320, 1e-300, 1e-12, 1e300]),
+)
+
+
+@st.composite
+def steps(draw):
+    "Loads of one step, a placement to start from, and a price."
+    m, k = draw(st.integers(1, 4)), draw(st.integers(0, 6))
+    r = np.array(draw(st.lists(load, min_size=m, max_size=m)))
+    options = placements(m, k)
+    return r, options[draw(st.integers(0, len(options) - 1))], draw(st.floats(0, 50))
+
+
+@st.composite
+def problems(draw, most_steps=6, most_experts=5, most_extra=7):
+    "Small problems of four kinds, with fractional starts and prices from 0 to huge; and their rng."
+    T, m = draw(st.integers(1, most_steps)), draw(st.integers(1, most_experts))
+    k = draw(st.integers(0, most_extra))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    kind = draw(st.sampled_from(["integers", "lognormal", "decades", "sparse"]))
+    loads = {
+        "integers": rng.integers(0, 5, (T, m)).astype(float),
+        "lognormal": np.exp(2 * rng.normal(size=(T, m))),
+        "decades": 10.0 ** rng.uniform(-6, 6, (T, m)),
+        "sparse": rng.exponential(8.0, (T, m)) * (rng.random((T, m)) < 0.4),
+    }[kind]
+    w = draw(st.sampled_from([0.0, 1e-6, 0.5, 2.0, 20.0, 1e6]))
+    start = None if draw(st.booleans()) else k * rng.dirichlet(np.full(m, 0.5))
+    return Problem(loads, k, w, start), rng
+
+
+# what no door may accept in place of an array of numbers (2, 2)
+BAD_ARRAYS = [
+    None,
+    "loads",
+    [["1", "2"], ["3", "4"]],
+    [[1, 2j], [3, 4]],
+    [[True, False], [True, True]],
+    [[1, 2], [3]],
+    [[1, None], [3, 4]],
+    np.ma.masked_array([[1.0, 2.0], [3.0, 4.0]], [[0, 1], [0, 0]]),
+    [[1, np.nan], [3, 4]],
+    [[1, np.inf], [3, 4]],
+    [[1, -1e-5], [3, 4]],
+    [[len, 1], [2, 3]],
+]
+# and in place of a whole number, or of a price
+BAD_COUNTS = [-1, 1.5, np.nan, np.inf, True, None, "2", [3], 1e300, 1j]
+BAD_PRICES = [-1.0, np.nan, np.inf, True, None, "2", [3], 1j]
