@@ -10,7 +10,6 @@ __all__ = [
     "count_optima",
     "secant_rows",
     "secant_program",
-    "improve",
     "optimum",
 ]
 
@@ -22,7 +21,7 @@ import numpy as np
 
 from serving_or.experts.level_chain import (
     BATCH,
-    Chain,
+    LevelChain,
     chain_of,
     chain_rows,
     depths,
@@ -200,7 +199,7 @@ def spike_in_hindsight(move_price, spike, shift):
 
 
 def hindsight_of_a_spike(move_price: float = 2.0, spike: int = 1, shift: bool = True):
-    """The optimum of a two-expert trace with a spike and a shift, beside never, chase and myopic."""
+    "The optimum of a spike and a shift on two experts, beside never, chase and myopic."
     from serving_or.tools.plots import Picture, lines, table
 
     schedules = spike_in_hindsight(move_price, spike, shift)
@@ -386,13 +385,13 @@ def _together(chain, depth, moves):
 
 # %% ../../nbs/experts/11_hindsight.ipynb #87f162b5
 def improve(
-    chain: Chain, depth: np.ndarray, clock: Clock, seed: int = 0
+    chain: LevelChain, depth: np.ndarray, clock: Clock, seed: int = 0
 ) -> tuple[np.ndarray, bool]:
     """Local search over depths: shift one step, or a block of steps, up or down.
 
     Parameters
     ----------
-    chain : Chain
+    chain : LevelChain
     depth : array_like of int (T,)
         Where to start.
     clock : Clock
@@ -433,7 +432,7 @@ def _is_small(problem, clock):
     return size <= CONFIGURATIONS and size**2 * problem.steps * PAIR <= clock.left() + GRACE
 
 
-def _simple_depths(chain: Chain, clock: Clock) -> Iterator[np.ndarray]:
+def _simple_depths(chain: LevelChain, clock: Clock) -> Iterator[np.ndarray]:
     "The depths of never, chase and myopic, as far as there is time; never in any case."
     problem = chain.problem
     yield depths(chain, np.tile(whole_start(problem), (problem.steps, 1)))

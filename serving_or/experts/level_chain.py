@@ -7,7 +7,7 @@ __all__ = [
     "START",
     "NEVER",
     "whole_start",
-    "Chain",
+    "LevelChain",
     "chain_of",
     "depths",
     "price",
@@ -38,7 +38,7 @@ def whole_start(problem: Problem) -> np.ndarray:
 
 
 @dataclass(frozen=True, eq=False)
-class Chain(Record):
+class LevelChain(Record):
     """The quotients that each step may go down, and when each copy of an expert was last needed;
     made by `chain_of`.
 
@@ -84,7 +84,7 @@ class Chain(Record):
 
 
 # %% ../../nbs/experts/10_level_chain.ipynb #8a12a9d9
-def chain_of(problem: Problem) -> Chain:
+def chain_of(problem: Problem) -> LevelChain:
     """List, for every step, the GPUs that bring its latency down, in the order in which they do.
 
     Parameters
@@ -94,7 +94,7 @@ def chain_of(problem: Problem) -> Chain:
 
     Returns
     -------
-    Chain
+    LevelChain
         With E <= T k events; O(T m + E log E).
 
     Examples
@@ -116,7 +116,7 @@ def chain_of(problem: Problem) -> Chain:
     position = np.arange(step.size) - first[step]
     levels = np.insert(quotient, first[1:], lowest)
     previous = _asked_before(step, expert, copy, start)
-    return Chain(problem, first, step, position, expert, copy, levels, previous)
+    return LevelChain(problem, first, step, position, expert, copy, levels, previous)
 
 
 def _asked_before(step, expert, copy, start):
@@ -129,12 +129,12 @@ def _asked_before(step, expert, copy, start):
     return previous
 
 
-def depths(chain: Chain, x: Any) -> np.ndarray:
+def depths(chain: LevelChain, x: Any) -> np.ndarray:
     """How far down its events each step of a schedule goes.
 
     Parameters
     ----------
-    chain : Chain
+    chain : LevelChain
     x : array_like of int (T, m)
         Extra GPUs in each step.
 
@@ -199,12 +199,12 @@ def _kept(chain, depth, until, opening):
 
 
 # %% ../../nbs/experts/10_level_chain.ipynb #faa1505d
-def price(chain: Chain, depth: Any) -> Any:
+def price(chain: LevelChain, depth: Any) -> Any:
     """Least cost of schedules that go down to given depths, by Belady's rule; many at once.
 
     Parameters
     ----------
-    chain : Chain
+    chain : LevelChain
     depth : array_like of int (T,) or (B, T)
         Events taken in each step, between 0 and ``chain.lengths``.
 
@@ -234,12 +234,12 @@ def price(chain: Chain, depth: Any) -> Any:
     return chain.latency(depth).sum(axis=1) + chain.problem.move_price * moved
 
 
-def path(chain: Chain, depth: Any) -> np.ndarray:
+def path(chain: LevelChain, depth: Any) -> np.ndarray:
     """The schedule of Belady's rule for given depths.
 
     Parameters
     ----------
-    chain : Chain
+    chain : LevelChain
     depth : array_like of int (T,)
         Events taken in each step.
 
@@ -276,18 +276,20 @@ def _waiting(chain, depth, start):
 
 
 # %% ../../nbs/experts/10_level_chain.ipynb #68e18e2e
+def eight_deep(before: int, spike: int, after: int) -> tuple[LevelChain, np.ndarray]:
+    "The chain of the eight steps, and depths for them."
+    loads = np.array([[20, 4]] * 3 + [[4, 20]] + [[20, 4]] + [[4, 20]] * 3)
+    depth = np.array([before] * 3 + [spike] + [min(before, 2)] + [after] * 3)
+    return chain_of(Problem(loads, extra=4, move_price=2.0)), depth
+
+
 def go_down(before: int = 4, spike: int = 4, after: int = 4):
-    """Eight steps, depths for the busy time, the spike and the shift: the schedule of Belady's rule
-    for them.
-    """
+    "Eight steps and a depth for each: the schedule of Belady's rule, and its price."
     from serving_or.tools.plots import Picture, lines, table
 
-    loads = np.array([[20, 4]] * 3 + [[4, 20]] + [[20, 4]] + [[4, 20]] * 3)
-    chain = chain_of(Problem(loads, extra=4))
-    depth = np.array([before] * 3 + [spike] + [min(before, 2)] + [after] * 3)
-    x = path(chain, depth)
+    chain, depth = eight_deep(before, spike, after)
+    x, cost = path(chain, depth), price(chain, depth)
     latency = float(chain.latency(depth).sum())
-    moved = (price(chain, depth) - latency) / 2.0
     picture = lines(
         {"expert 1": x[:, 0], "expert 2": x[:, 1]},
         step=True,
@@ -297,16 +299,16 @@ def go_down(before: int = 4, spike: int = 4, after: int = 4):
         title=f"depths {' '.join(map(str, depth))}",
     )
     columns = ["latency reached", "GPUs added", "price"]
-    return Picture(picture + table(columns, [[latency, moved, latency + 2 * moved]]))
+    return Picture(picture + table(columns, [[latency, (cost - latency) / 2.0, cost]]))
 
 
 # %% ../../nbs/experts/10_level_chain.ipynb #ff0e1626
-def chain_rows(chain: Chain) -> Program:
+def chain_rows(chain: LevelChain) -> Program:
     """The level-chain program.
 
     Parameters
     ----------
-    chain : Chain
+    chain : LevelChain
 
     Returns
     -------
@@ -353,12 +355,12 @@ FRACTIONAL = 60  # at most so many thresholds from the program's own fractional 
 
 
 # %% ../../nbs/experts/10_level_chain.ipynb #1cd9d347
-def threshold_depths(chain: Chain, u: Any, grid: int = GRID) -> np.ndarray:
+def threshold_depths(chain: LevelChain, u: Any, grid: int = GRID) -> np.ndarray:
     """Round a fractional solution of the level-chain program at many thresholds.
 
     Parameters
     ----------
-    chain : Chain
+    chain : LevelChain
     u : array_like (E,)
         The fraction to which each event is taken, nonincreasing within a step.
     grid : int

@@ -29,7 +29,7 @@ import numpy as np
 
 from .hindsight import dynamic_program
 from .level_chain import chain_of, chain_rows, path, price, threshold_depths
-from .model import Problem, Schedule, check_loads, latency
+from .model import Problem, Schedule, latency
 from .policies import Policy
 from .regularized_greedy import RegularizedGreedy
 from .rounding import Rounding
@@ -391,9 +391,8 @@ def once(rules: Sequence[Any]) -> None:
     if len({id(part) for part in found}) < len(found):
         names = [id(part) for part in found]
         twice = next(part for part in found if names.count(id(part)) > 1)
-        raise ValueError(
-            f"policies hold one {type(twice).__name__} object twice; each must be an object of its own"
-        )
+        kind = type(twice).__name__
+        raise ValueError(f"policies hold one {kind} object twice; each must be its own object")
 
 
 def memory(rule: Any) -> dict[str, Any]:

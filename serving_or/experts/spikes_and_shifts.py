@@ -91,7 +91,8 @@ def play(problem: Problem, eta: float = 1.0) -> dict[str, Schedule]:
     greedy = run(problem, RegularizedGreedy(eta))
     paths = {}
     for name, policy in {"never": Never(), "chase": Chase(), "myopic": Myopic()}.items():
-        paths[name] = played(problem, policy)
+        policy.start(problem.start, problem.extra, problem.move_price)
+        paths[name] = [policy.step(r) for r in problem.loads]
     paths["regularised greedy"] = greedy.x
     for name, rounding in {"with hysteresis": Hysteresis(), "with credit": Credit()}.items():
         rounding.start(problem.start, problem.extra, problem.move_price)
