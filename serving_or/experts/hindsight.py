@@ -258,18 +258,19 @@ def secant_rows(problem: Problem) -> Program:
     -------
     Program
         Columns: ``x`` (T, m), whole numbers in the integer program; additions ``y`` (T, m); latency
-        above the lowest, ``z`` (T,). The cost leaves out the constant
-        ``best_level(loads, extra).sum()``.
+        above the lowest, ``z`` (T,), in a unit near the highest, since a solver's tolerances are
+        absolute. The cost leaves out the constant ``best_level(loads, extra).sum()``.
     """
     chain, start, k = chain_of(problem), whole_start(problem), problem.extra
     T, m, b = problem.steps, problem.experts, Builder()
     lowest = chain.latency(chain.lengths)
+    unit = np.ldexp(1.0, np.frexp(chain.levels.max(initial=0.0))[1])
     x = b.columns("x", (T, m), upper=k, integer=True)
     y = b.columns("y", (T, m), upper=k, cost=problem.move_price)
-    z = b.columns("z", T, upper=chain.latency(0) - lowest, cost=1)
-    quotient = problem.loads[chain.step, chain.expert] / chain.copy
+    z = b.columns("z", T, upper=(chain.latency(0) - lowest) / unit, cost=unit)
+    quotient = problem.loads[chain.step, chain.expert] / chain.copy / unit
     slope = quotient / (chain.copy + 1)
-    secant = quotient + slope * (chain.copy - 1) - lowest[chain.step]
+    secant = quotient + slope * (chain.copy - 1) - lowest[chain.step] / unit
     b.rows(chain.events, (1, z[chain.step]), (slope, x[chain.step, chain.expert]), low=secant)
     b.rows(m, (1, y[0]), (-1, x[0]), low=-start)
     b.rows((T - 1, m), (1, y[1:]), (-1, x[1:]), (1, x[:-1]), low=0)
