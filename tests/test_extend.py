@@ -66,7 +66,7 @@ def test_the_chapter_runs_and_is_tested(clone):
         did(run("nbdev_test", "--path", path, cwd=clone))
     paths = ("tests/experts/test_newcomer.py", "tests/harbour/test_quay.py")
     assert "6 passed" in did(run("pytest", "-n", "0", *paths, cwd=clone))
-    use = "from serving_or.harbour.quay import in_system; print(in_system(2, 3))"
+    use = "from serving_or.harbour.quay import in_quay; print(in_quay(2, 3))"
     assert did(run(sys.executable, "-c", use, cwd=clone)) == "6.0\n"
 
 
@@ -88,10 +88,10 @@ def test_the_chapter_is_in_the_book(clone, book):
     html = clone / "book/_build/html"
     stem = chapter(clone, "newcomer").stem
     page = (html / f"nbs/experts/{stem}.html").read_text(encoding="utf-8")
-    assert 'data-call="serving_or.experts.newcomer:requests_present"' in page
+    assert 'data-call="serving_or.experts.newcomer:newcomer_present"' in page
     assert "6.0 requests" in page
     reference = (html / "book/api.html").read_text(encoding="utf-8")
-    assert "serving_or.experts.newcomer.in_system" in reference
+    assert "serving_or.experts.newcomer.in_newcomer" in reference
     assert f"{stem}.html" in (html / "book/index.html").read_text(encoding="utf-8")
 
 

@@ -3,7 +3,8 @@
 * Notebooks are read with their nbdev directives turned into cell tags, so the sources keep their
   ``#|`` lines and the reader never sees one.
 * A chapter is run again when its text, or a module or data file that it imports, has changed.
-* The reference page lists every exported module, so that a new chapter is in it by itself.
+* The reference page lists the doors of each part, then every exported module, so that a new
+  chapter is in it by itself.
 * The formulas' one script and the wheel for the live examples are put beside the pages.
 """
 
@@ -95,10 +96,13 @@ def dependencies(sources):
     return sorted(seen)
 
 
-def digest(modules):
-    "A short hash of some modules, and of the data if the data module is among them."
+def digest(modules, own=""):
+    """A short hash of some modules, and of the data if the data module is among them.
+
+    It may also be the chapter's own module, whose code runs in the chapter.
+    """
     files = [module_file(m) for m in modules]
-    if f"{PACKAGE}.tools.data" in modules:
+    if f"{PACKAGE}.tools.data" in (*modules, f"{PACKAGE}.{own}"):
         files += sorted(p for p in (ROOT / PACKAGE / "data").rglob("*") if p.is_file())
     h = hashlib.sha256()
     for path in files:
@@ -111,7 +115,9 @@ def read_notebook(text):
     nb = nbformat.reads(text, as_version=4)
     code = [cell for cell in nb.cells if cell.cell_type == "code"]
     module_imports.cache_clear()
-    stamp = digest(dependencies([cell.source for cell in code]))
+    sources = [cell.source for cell in code]
+    own = [value for name, value in split_directives(sources[0])[0] if name == "default_exp"]
+    stamp = digest(dependencies(sources), *own)
     for cell in code:
         directives, cell.source = split_directives(cell.source)
         tags = cell.metadata.setdefault("tags", [])
@@ -129,10 +135,26 @@ def read_notebook(text):
     return nb
 
 
+def front_doors():
+    "Of each part: its name, what it says of itself, and its doors with their modules."
+    for path in sorted((ROOT / PACKAGE).glob("*/__init__.py")):
+        tree, part = ast.parse(path.read_text(encoding="utf-8")), f"{PACKAGE}.{path.parent.name}"
+        doors = [
+            (alias.name, f"{part if node.level == 1 else PACKAGE}.{node.module}.{alias.name}")
+            for node in tree.body
+            if isinstance(node, ast.ImportFrom)
+            for alias in node.names
+        ]
+        yield part, ast.get_docstring(tree) or "", doors
+
+
 def list_modules(app, docname, source):
-    "Append one section a module to the reference page."
+    "Append to the reference page the doors of each part, then one section a module."
     if docname != "book/api":
         return
+    for part, said, doors in front_doors():
+        listed = ", ".join(f"{{py:obj}}`{name} <{target}>`" for name, target in doors)
+        source[0] += f"\n## {part}\n\n{said}\n\n{listed}\n"
     for name, path in sorted(all_modules().items()):
         if path.name.startswith("_"):
             continue

@@ -26,21 +26,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from {package}.{part}.{name} import in_system
+from {package}.{part}.{name} import in_{name}
 
 moderate = st.integers(0, 10**6)
 
 
 @given(moderate, moderate)
 def test_time_and_rate_count_alike(rate, time):
-    assert in_system(rate, time) == in_system(time, rate)
-    assert in_system(2 * rate, time) == 2 * in_system(rate, time)
+    assert in_{name}(rate, time) == in_{name}(time, rate)
+    assert in_{name}(2 * rate, time) == 2 * in_{name}(rate, time)
 
 
 @pytest.mark.parametrize("rate, time", [(-1, 1), (1, -1)])
 def test_a_negative_number_is_refused(rate, time):
     with pytest.raises(ValueError, match="at least 0"):
-        in_system(rate, time)
+        in_{name}(rate, time)
 '''
 
 
@@ -112,6 +112,8 @@ def notebook(part, name, root=ROOT):
     text = (root / "nbs/_template.ipynb").read_text(encoding="utf-8")
     text = text.replace("part.name", f"{part}.{name}")
     text = text.replace("-name-", f"-{prefix(part, name, root)}-")
+    # a public name is given once
+    text = text.replace("in_name", f"in_{name}").replace("name_present", f"{name}_present")
     nb = json.loads(text)
     for cell in nb["cells"]:
         cell["id"] = uuid.uuid4().hex[:8]

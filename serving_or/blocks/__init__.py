@@ -1,4 +1,7 @@
-"""Blocks of a model on servers far apart: which server holds which blocks, and which chain of servers serves a request."""
+"""Blocks of a model on servers far apart.
+
+Which server holds which blocks, and which chain of servers serves a request.
+"""
 
 from .bounds import chain_bound
 from .cluster import BadFile, Cluster, CARDS, GB, GIB
@@ -11,3 +14,46 @@ from .plan import BadPlan, Chain, Infeasible, NoRoute, NotFound, Placement, Plan
 from .renting import Frontier, rental
 from .routing import cheapest, lone_bound, route, route_direct
 from .search import improve
+
+__all__ = [
+    "BadFile",
+    "Cluster",
+    "CARDS",
+    "GB",
+    "GIB",
+    "BadPlan",
+    "Chain",
+    "Infeasible",
+    "NoRoute",
+    "NotFound",
+    "Placement",
+    "Plan",
+    "TooLarge",
+    "check",
+    "cheapest",
+    "lone_bound",
+    "route",
+    "route_direct",
+    "coverage",
+    "route_exact",
+    "milp",
+    "NoPlacement",
+    "cg_bp",
+    "cg_bprr",
+    "guarantee",
+    "largest_requests",
+    "chain_bound",
+    "lanes",
+    "petals_like",
+    "sweep",
+    "uncontended",
+    "improve",
+    "RobustPlan",
+    "largest_robust",
+    "losses",
+    "place_robust",
+    "robust",
+    "surviving",
+    "Frontier",
+    "rental",
+]

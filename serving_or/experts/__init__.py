@@ -1,4 +1,7 @@
-"""Experts of a Mixture-of-Experts model, over time: how many GPUs each one gets as the load drifts."""
+"""Experts of a Mixture-of-Experts model, over time.
+
+How many GPUs each one gets as the load drifts.
+"""
 
 from .certificate import Certificate, run
 from .hindsight import optimum
@@ -9,3 +12,26 @@ from .regularized_greedy import RegularizedGreedy
 from .relaxation import Relaxation, relax
 from .rounding import Credit, Hysteresis, Rounding, Threshold
 from .static import place
+
+__all__ = [
+    "Problem",
+    "Schedule",
+    "place",
+    "Relaxation",
+    "relax",
+    "Chase",
+    "Myopic",
+    "Never",
+    "Policy",
+    "RegularizedGreedy",
+    "Certificate",
+    "run",
+    "Credit",
+    "Hysteresis",
+    "Rounding",
+    "Threshold",
+    "optimum",
+    "Follow",
+    "Mix",
+    "Rounded",
+]
