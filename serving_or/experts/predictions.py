@@ -19,9 +19,7 @@ __all__ = [
 ]
 
 # %% ../../nbs/experts/15_predictions.ipynb #db62deac
-import copy
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from math import comb
 from typing import Any
 
@@ -30,9 +28,8 @@ import numpy as np
 from .hindsight import dynamic_program
 from .level_chain import chain_of, chain_rows, path, price, threshold_depths
 from .model import Problem, Schedule, latency
-from .policies import Policy
+from .policies import Policy, _with_parts, all_or_nothing
 from .regularized_greedy import RegularizedGreedy
-from .rounding import Rounding
 from ..tools.answers import finite, number, whole
 from ..tools.programs import solve
 
@@ -194,22 +191,22 @@ class Follow(Policy):
     def place(self, loads: np.ndarray) -> np.ndarray:
         seen = np.vstack([self._seen, loads])
         ahead = self._forecast(seen)
-        trace = np.vstack([loads, ahead]) if len(ahead) else loads[None]
+        trace = np.vstack([loads, ahead])
         plan = first_step(Problem(trace, self.extra, self.move_price, self.x))
         self._seen = seen
         return plan
 
     def _forecast(self, seen: np.ndarray) -> np.ndarray:
         "What the predictor says, checked: at most ``horizon`` rows of loads."
-        m = seen.shape[1]
-        name = f"the forecast after step {self.taken}"
-        # what the predictor raises is its own affair
-        given = self.predictor(_reading(seen), self.horizon)
-        ahead = finite(given, name)
-        if ahead.size and ahead.ndim == 2 and len(ahead) > self.horizon:
-            raise ValueError(f"{name} has {len(ahead)} rows; it must have at most {self.horizon}")
-        if ahead.size and ahead.shape[1:] != (m,):
-            raise ValueError(f"{name} has shape {ahead.shape}; it must have {m} columns")
+        name, m = f"step {self.taken}: forecast", seen.shape[1]
+        ahead = finite(self.predictor(_reading(seen), self.horizon), name)
+        if ahead.size == 0:
+            return np.empty((0, m))
+        if ahead.ndim != 2 or ahead.shape[1] != m or len(ahead) > self.horizon:
+            raise ValueError(
+                f"{name} has shape {ahead.shape}; it must have {m} columns, one for each expert,"
+                f" and at most {self.horizon} rows"
+            )
         return ahead
 
 
@@ -293,12 +290,11 @@ class Mix(Policy):
         if not self.policies:
             raise ValueError("policies is empty; it must hold at least one policy")
         for n, policy in enumerate(self.policies):
-            if not isinstance(policy, Policy):
-                raise ValueError(f"policies[{n}] is {policy!r}; it must be a Policy")
-        once([self])
+            check_rule(policy, f"policies[{n}]")
+        check_once(self)
 
     def start(self, x0: Any, extra: int, move_price: float = 2.0) -> None:
-        with all_or_nothing([self]):
+        with all_or_nothing(self):
             super().start(x0, extra, move_price)
             if self.x.ndim > 1:
                 raise ValueError(f"x0 has shape {self.x.shape}; Mix places one layer, give it (m,)")
@@ -318,8 +314,7 @@ class Mix(Policy):
         return float((1 + self.eps) * (self.costs.min() + constant))
 
     def place(self, loads: np.ndarray) -> np.ndarray:
-        with all_or_nothing(self.policies):
-            at = np.array([policy.step(loads) for policy in self.policies])
+        at = np.array([policy.step(loads) for policy in self.policies])
         moved = np.maximum(at - self._at, 0).sum(axis=1)
         self.costs = self.costs + latency(loads, at) + self.move_price * moved
         before, self.p, self._at = self.p, self._weights(), at
@@ -354,70 +349,39 @@ class Rounded(Policy):
         As `run` takes it. When it fails, the policy is as it was before, too.
     """
 
-    def __init__(self, policy: Policy, rounding: Rounding):
+    def __init__(self, policy: Policy, rounding: Any):
         self.policy, self.rounding = policy, rounding
-        for name, value, kind in (("policy", policy, Policy), ("rounding", rounding, Rounding)):
-            if not isinstance(value, kind):
-                raise ValueError(f"{name} is {value!r}; it must be a {kind.__name__}")
-        once([self])
+        check_rule(policy, "policy")
+        check_rule(rounding, "rounding")
+        check_once(self)
 
     def start(self, x0: Any, extra: int, move_price: float = 2.0) -> None:
-        with all_or_nothing([self]):
+        with all_or_nothing(self):
             super().start(x0, extra, move_price)
             self.policy.start(x0, extra, move_price)
             self.rounding.start(x0, extra, move_price)
 
     def place(self, loads: np.ndarray) -> np.ndarray:
-        with all_or_nothing([self.policy, self.rounding]):
-            return self.rounding.step(loads, self.policy.step(loads))
+        return self.rounding.step(loads, self.policy.step(loads))
 
 
 # %% ../../nbs/experts/15_predictions.ipynb #553ae6d1
-RULES = (Policy, Rounding)
+def check_rule(rule: Any, name: str) -> None:
+    "Refuse what has no start and no step."
+    if isinstance(rule, type) or not all(
+        callable(getattr(rule, m, None)) for m in ("start", "step")
+    ):
+        raise ValueError(f"{name} is {rule!r}; it must be an object with start and step")
 
 
-def parts(rule: Any) -> Iterator[Any]:
-    "A policy or a rounding, and all that it is made of."
-    yield rule
-    for value in vars(rule).values():
-        for inner in value if isinstance(value, list | tuple) else [value]:
-            if isinstance(inner, RULES):
-                yield from parts(inner)
-
-
-def once(rules: Sequence[Any]) -> None:
-    "Refuse an object that occurs twice."
-    found = [part for rule in rules for part in parts(rule)]
-    if len({id(part) for part in found}) < len(found):
-        names = [id(part) for part in found]
-        twice = next(part for part in found if names.count(id(part)) > 1)
-        kind = type(twice).__name__
-        raise ValueError(f"policies hold one {kind} object twice; each must be its own object")
-
-
-def memory(rule: Any) -> dict[str, Any]:
-    "A copy of what a rule holds; functions and the rules inside it are not copied."
-
-    def kept(value):
-        if isinstance(value, list | tuple) and any(isinstance(v, RULES) for v in value):
-            return value
-        return value if callable(value) else copy.deepcopy(value)
-
-    return {n: kept(v) for n, v in vars(rule).items() if not isinstance(v, RULES)}
-
-
-@contextmanager
-def all_or_nothing(rules: Sequence[Any]) -> Iterator[None]:
-    "When the block fails, give all rules and all inside them what they held before."
-    kept = [(part, memory(part)) for rule in rules for part in parts(rule)]
-    try:
-        yield
-    except BaseException:
-        for part, held in kept:
-            inner = {n: v for n, v in vars(part).items() if isinstance(v, RULES)}
-            vars(part).clear()
-            vars(part).update(inner | held)
-        raise
+def check_once(rule: Any) -> None:
+    "Refuse a policy or rounding that occurs twice in another."
+    seen = set()
+    for part in _with_parts(rule):
+        if id(part) in seen:
+            kind = type(part).__name__
+            raise ValueError(f"one {kind} stands in two places; each place needs its own object")
+        seen.add(id(part))
 
 
 # %% ../../nbs/experts/15_predictions.ipynb #d3e63b8d

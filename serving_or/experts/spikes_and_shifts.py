@@ -11,7 +11,7 @@ import numpy as np
 from .certificate import run
 from .hindsight import dynamic_program
 from .model import Problem, Schedule
-from .policies import Chase, Myopic, Never
+from .policies import Chase, Myopic, Never, played, rounded
 from .regularized_greedy import RegularizedGreedy
 from .rounding import Credit, Hysteresis, threshold_mean
 from ..tools.answers import choice, whole
@@ -91,13 +91,11 @@ def play(problem: Problem, eta: float = 1.0) -> dict[str, Schedule]:
     greedy = run(problem, RegularizedGreedy(eta))
     paths = {}
     for name, policy in {"never": Never(), "chase": Chase(), "myopic": Myopic()}.items():
-        policy.start(problem.start, problem.extra, problem.move_price)
-        paths[name] = [policy.step(r) for r in problem.loads]
+        paths[name] = played(problem, policy)
     paths["regularised greedy"] = greedy.x
     for name, rounding in {"with hysteresis": Hysteresis(), "with credit": Credit()}.items():
-        rounding.start(problem.start, problem.extra, problem.move_price)
-        paths[name] = [rounding.step(r, x) for r, x in zip(problem.loads, greedy.x)]
-    return {name: Schedule(problem, np.array(path), greedy.bounds) for name, path in paths.items()}
+        paths[name] = rounded(problem, greedy.x, rounding)
+    return {name: Schedule(problem, path, greedy.bounds) for name, path in paths.items()}
 
 
 # %% ../../nbs/experts/14_spikes_and_shifts.ipynb #bbb07c08
