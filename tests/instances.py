@@ -106,3 +106,96 @@ BAD_ARRAYS = [
 # and in place of a whole number, or of a price
 BAD_COUNTS = [-1, 1.5, np.nan, np.inf, True, None, "2", [3], 1e300, 1j]
 BAD_PRICES = [-1.0, np.nan, np.inf, True, None, "2", [3], 1j]
+
+
+# ---- experts: steps, policies and paths ----
+
+KINDS = ("lognormal", "integers", "sparse", "decades", "equal")
+
+
+def draw_loads(rng, kind, shape):
+    return {
+        "lognormal": lambda: np.exp(rng.choice([0.3, 1.0, 3.0]) * rng.normal(size=shape)),
+        "integers": lambda: rng.integers(0, 4, shape).astype(float),
+        "sparse": lambda: rng.exponential(5.0, shape) * (rng.random(shape) < 0.4),
+        "decades": lambda: 10.0 ** rng.uniform(-6, 6, shape),
+        "equal": lambda: np.full(shape, float(rng.integers(1, 9))),
+    }[kind]()
+
+
+def draw_start(rng, m, k):
+    "Inside, near the border, or a vertex."
+    if rng.random() < 0.25:
+        return k * np.eye(m)[rng.integers(m)]
+    return k * rng.dirichlet(np.full(m, rng.choice([0.1, 1.0, 10.0])))
+
+
+@st.composite
+def layer_steps(draw, most_experts=11, most_extra=40):
+    "A fractional step: loads, a start, eta, and the price."
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    m, k = draw(st.integers(1, most_experts)), draw(st.integers(0, most_extra))
+    r = draw_loads(rng, draw(st.sampled_from(KINDS)), m)
+    return (
+        r,
+        draw_start(rng, m, k),
+        float(10 ** rng.uniform(-2, 2)),
+        float(10 ** rng.uniform(-2, 2)),
+    )
+
+
+@st.composite
+def online_problems(draw):
+    "A problem with k >= 1 and a positive price, an eta, and a generator."
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    T, m, k = draw(st.integers(1, 20)), draw(st.integers(1, 6)), draw(st.integers(1, 30))
+    loads = draw_loads(rng, draw(st.sampled_from(KINDS)), (T, m)) * draw(
+        st.sampled_from([0.1, 1.0, 20.0])
+    )
+    return (
+        Problem(loads, k, draw(st.sampled_from([0.5, 2.0, 10.0])), draw_start(rng, m, k)),
+        draw(st.sampled_from([0.1, 0.5, 1.0, 3.0, np.log1p(k)])),
+        rng,
+    )
+
+
+WORKED = {
+    "equal": (
+        ([[20, 4]] * 3 + [[4, 20]] + [[20, 4]] + [[4, 20]] * 3, 4, 2.0),
+        {
+            "never": (53.333, 0, 53.333),
+            "chase": (32.0, 28, 60.0),
+            "myopic": (53.333, 0, 53.333),
+            1.0: (41.104, 14.376, 55.480),
+            np.log(5): (37.898, 17.193, 55.091),
+        },
+    ),
+    "heavier": (
+        ([[18, 2]] * 3 + [[2, 18]] + [[18, 2]] + [[2, 28]] * 3, 4, 2.0),
+        {
+            "never": (58.0, 0, 58.0),
+            "chase": (34.8, 28, 62.8),
+            "myopic": (51.0, 2, 53.0),
+            1.0: (43.262, 14.463, 57.725),
+            3.0: (37.563, 20.019, 57.582),
+        },
+    ),
+    "longer": (
+        ([[12, 2]] * 5 + [[2, 12]] + [[12, 2]] + [[2, 12]] * 5, 4, 2.0),
+        {
+            "never": (48.0, 0, 48.0),
+            "chase": (28.8, 28, 56.8),
+            "myopic": (48.0, 0, 48.0),
+            1.0: (37.584, 13.304, 50.888),
+        },
+    ),
+    "counted once": (
+        ([[19, 2]] * 4 + [[2, 19]] + [[19, 2]] + [[2, 19]] * 4, 8, 1.0),
+        {
+            "chase": (21.111, 56, 49.111),
+            "never": (38.0, 0, 38.0),
+            "myopic": (38.0, 0, 38.0),
+            1.0: (30.002, 21.710, 40.857),
+        },
+    ),
+}
