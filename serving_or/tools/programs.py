@@ -350,7 +350,7 @@ class Outcome(StrEnum):
     INFEASIBLE = "infeasible"
     UNBOUNDED = "unbounded"
     TIME_LIMIT = "time_limit"
-    IMPRECISE = "imprecise"  # the solver's point breaks limits by more than it may
+    IMPRECISE = "imprecise"  # the solver says optimal, and the numbers do not
     FAILED = "failed"  # the solver gave up
 
 
@@ -361,7 +361,8 @@ class Solution(Record):
     Attributes
     ----------
     status : Outcome
-        ``"optimal"``, ``"infeasible"``, ``"unbounded"``, ``"time_limit"``, ``"imprecise"``,
+        ``"optimal"``, ``"infeasible"``, ``"unbounded"``, ``"time_limit"``, ``"imprecise"`` (the
+        solver calls it optimal, but its point breaks limits or its bound is far from the value),
         ``"failed"``.
     x : ndarray (columns,) or None
         The best point found; it is within all limits up to 1e-6, relatively, and whole where it
@@ -418,10 +419,16 @@ _LARGEST, _SMALLEST = 2.0**40, 2.0**-13  # rows with all entries beyond are scal
 
 
 def _exponent(cost: np.ndarray, unit: float | None) -> int:
-    "The power of two that costs are divided by: near a unit, or near the largest cost."
-    largest = int(np.frexp(np.abs(cost).max(initial=0.0))[1])
+    "The power of two that costs are divided by."
+    size = np.abs(cost[cost != 0])
+    largest = size.max(initial=0.0)
+    top = int(np.frexp(largest)[1])
+    if unit is None:
+        # what is smaller is rounding of the largest
+        least = size[size > largest * 2.0**-40].min(initial=largest)
+        return min(top, int(np.frexp(least)[1]) + 10)
     # HiGHS takes a cost of 1e20 for infinite
-    return largest if unit is None else max(int(np.frexp(unit)[1]), largest - 49)
+    return max(int(np.frexp(unit)[1]), top - 49)
 
 
 def _row_exponents(matrix: Any) -> np.ndarray:
@@ -454,6 +461,7 @@ class _Said:
     reduced: np.ndarray | None = None
     bound: float = -np.inf  # of the tree
     unclear: bool = False  # infeasible or unbounded
+    tolerance: float = 0.0  # relative gap that was asked for
 
 
 def _highspy() -> Any:
@@ -630,12 +638,14 @@ def _clean(program: Program, x: np.ndarray | None) -> np.ndarray | None:
 def _point(program: Program, x: np.ndarray | None, clock: Clock) -> np.ndarray | None:
     "The point that is returned for the solver's x, if there is one."
     near = _clean(program, x)
-    if near is None or _fits(program, near):
-        return near
+    return near if near is None or _fits(program, near) else _completed(program, near, clock)
+
+
+def _completed(program: Program, near: np.ndarray, clock: Clock) -> np.ndarray | None:
+    "The best point with the same whole numbers, by a linear program."
     whole = program.integer
-    if not whole.any() or clock.over():
+    if whole.all() or not whole.any() or clock.over():
         return None
-    # the same whole numbers, and the best of the other columns for them
     fixed = replace(
         program,
         lower=np.where(whole, near, program.lower),
@@ -663,14 +673,20 @@ def _tree_bound(program: Program, said: _Said, value: float, clock: Clock) -> tu
     "The bound of an integer program, and whether it rests on trust."
     proved = min(dual_bound(program, np.zeros(program.low.size)), value)
     tree = said.bound - _MARGIN * abs(said.bound) if np.isfinite(said.bound) else -np.inf
-    if tree <= value:
-        return max(tree, proved), tree > proved
-    # a bound above the cost of a point is wrong, so nothing of the tree is believed
+    if tree <= value + _FEASIBLE * abs(value):
+        return max(min(tree, value), proved), tree > proved
     if not clock.over():
         relaxed = solve(program, clock.left(), relaxed=True)
         if not relaxed.trusted and relaxed.bound <= value:
             proved = max(proved, relaxed.bound)
     return proved, False
+
+
+def _room(program: Program, x: np.ndarray, value: float, tolerance: float) -> float:
+    "How far value and bound of an optimum may be apart."
+    size = np.abs(program.cost)
+    typical = float(np.median(size[size > 0])) if size.any() else 0.0
+    return max(tolerance, 1e-6) * abs(value) + 1e-8 * (size @ np.abs(x) + typical)
 
 
 def _told(program: Program, said: _Said, clock: Clock) -> Solution:
@@ -679,13 +695,18 @@ def _told(program: Program, said: _Said, clock: Clock) -> Solution:
         return Solution(said.outcome, bound=np.inf, trusted=True, seconds=clock.spent())
     if said.outcome == Outcome.UNBOUNDED:
         return Solution(said.outcome, seconds=clock.spent())
+    mixed = program.integer.any()
     x = _point(program, said.x, clock)
+    if mixed and x is not None and said.bound > program.cost @ x + _MARGIN * abs(said.bound):
+        better = _completed(program, x, clock)
+        x = x if better is None else better
     value = np.inf if x is None else float(program.cost @ x)
-    if program.integer.any():
+    if mixed:
         bound, trusted = _tree_bound(program, said, value, clock)
     else:
         bound, trusted = _linear_bound(program, said, value)
-    lost = x is None and said.outcome == Outcome.OPTIMAL
+    agree = x is not None and value - bound <= _room(program, x, value, said.tolerance)
+    lost = said.outcome == Outcome.OPTIMAL and not agree
     return Solution(
         Outcome.IMPRECISE if lost else said.outcome,
         x,
@@ -766,7 +787,13 @@ def solve(
     said = _run(program, clock, begin, tolerance, unit, options)
     if said.unclear:
         said.outcome = _infeasible_or_unbounded(program, clock)
-    return _told(program, said, clock)
+    found = _told(program, said, clock)
+    if found.status == Outcome.IMPRECISE and unit is None and 0 < abs(found.value) < np.inf:
+        # the largest cost has hidden the ones that matter
+        again = solve(program, clock.left(), start, False, tolerance, abs(found.value), options)
+        better = again.status == Outcome.OPTIMAL
+        found = replace(again if better else found, seconds=clock.spent())
+    return found
 
 
 def _start(program: Program, start: Any) -> tuple[np.ndarray, np.ndarray] | None:
@@ -792,6 +819,7 @@ def _run(program, clock, begin, tolerance, unit, options) -> _Said:
         said = _with_scipy(small, clock, tolerance)
     else:
         said = _with_highs(highspy, small, clock, begin, tolerance, options)
+    said.tolerance = tolerance
     said.bound = float(np.ldexp(said.bound, e))
     if said.multipliers is not None and said.reduced is not None:
         said.multipliers = np.ldexp(said.multipliers, e - rows)
@@ -869,9 +897,9 @@ class Model:
         self._vectors: dict[str, list[np.ndarray]] = {
             name: [] for name in ("cost", "lower", "upper", "low", "high")
         }
-        self._entries: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+        # what was added, and its first row and column
+        self._parts: list[tuple[Any, int, int]] = []
         self._width = self._height = 0
-        self._options, self._spent = dict(options or {}), 0.0
         unit = None if unit is None else number(unit, "unit", above=0)
         self._e = _exponent(np.zeros(0) if program is None else program.cost, unit)
         self._highspy = _highspy()
@@ -967,9 +995,11 @@ class Model:
         from scipy.sparse import csc_array
 
         vectors = {name: _joined([[v] for v in vs], 1)[0] for name, vs in self._vectors.items()}
-        value, row, column = _joined(self._entries, 3)
-        at = (row.astype(int), column.astype(int))
-        matrix = csc_array((value, at), shape=(self._height, self._width))
+        parts = [(A.tocoo(), row, column) for A, row, column in self._parts]
+        entries = [(A.data, A.row + row, A.col + column) for A, row, column in parts]
+        value, i, k = _joined(entries, 3)
+        shape = (self._height, self._width)
+        matrix = csc_array((value, (i.astype(int), k.astype(int))), shape=shape)
         return Program(integer=np.zeros(self._width, bool), matrix=matrix, at={}, **vectors)
 
     def run(self, time_limit: float | None = None, prove: bool = True) -> Solution:
@@ -1032,8 +1062,8 @@ class Model:
 
     def _keep(self, A: Any, row: int, column: int, **vectors: np.ndarray) -> None:
         "Remember what was added."
-        A = A.tocoo()
-        self._entries.append((A.data, A.row + row, A.col + column))
+        if A.nnz:
+            self._parts.append((A, row, column))
         for name, values in vectors.items():
             self._vectors[name].append(values)
 
