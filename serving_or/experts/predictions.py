@@ -280,7 +280,7 @@ class Mix(Policy):
     --------
     >>> mix = Mix([Follow(last), RegularizedGreedy()])
     >>> mix.start([2, 2], extra=4)
-    >>> mix.step([20.0, 4.0]).sum().round(6)
+    >>> float(mix.step([20.0, 4.0]).sum().round(6))
     4.0
     """
 
@@ -431,7 +431,7 @@ def spoil(kind: str = "mirrored", share: float = 0.25, eps: float = 1.0):
     title = f"{kind} in {int(bad.sum())} of {bad.size}"
     size = (640, 230)
     picture = lines(totals, xlabel="step", ylabel="cost so far", title=title, size=size)
-    picture += lines(
+    below = lines(
         {"weight of the forecast": weight},
         step=True,
         ylim=(0, 1.05),
@@ -445,4 +445,4 @@ def spoil(kind: str = "mirrored", share: float = 0.25, eps: float = 1.0):
     ]
     rows.append(["guaranteed for the mixture", "", "", mix.guarantee, mix.guarantee / best])
     columns = ["schedule", "latency", "added", "cost", "cost / optimum"]
-    return Picture(picture + table(columns, rows))
+    return Picture(picture + below + table(columns, rows))

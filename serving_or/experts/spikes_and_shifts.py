@@ -124,10 +124,16 @@ def watch(
     problem, schedules = watched(spike, length, shift, height, lasting, move_price, eta)
     shown = ("chase", "myopic", "regularised greedy", "with credit", "best in hindsight")
     paths = {name: schedules[name].x[:, 0] for name in shown}
-    look = dict(step=True, xlabel="step")
-    above = lines(paths, ylim=(-0.1, 4.2), ylabel="extra GPUs of expert 1", size=(640, 220), **look)
+    above = lines(
+        paths,
+        step=True,
+        ylim=(-0.1, 4.2),
+        xlabel="step",
+        ylabel="extra GPUs of expert 1",
+        size=(640, 220),
+    )
     loads = {f"load of expert {i + 1}": problem.loads[:, i] for i in range(2)}
-    below = lines(loads, ylabel="load", size=(640, 130), **look)
+    below = lines(loads, step=True, xlabel="step", ylabel="load", size=(640, 130))
     greedy = schedules["regularised greedy"]
     means = [float(part.sum()) for part in threshold_mean(problem, greedy.x)]
     parts = {n: [float(s.latency.sum()), float(s.moved.sum())] for n, s in schedules.items()}

@@ -127,8 +127,8 @@ def test_bounds_are_below_every_policy_and_the_optimum(example):
 
 
 def test_the_relaxations_of_the_first_two():
-    assert abs(relax(PROBLEMS["E1"], tol=1e-7).value - 48.317) < DIGITS
-    assert abs(relax(PROBLEMS["E2"], tol=1e-7).value - 50.194) < DIGITS
+    assert abs(relax(PROBLEMS["E1"], tolerance=1e-7).value - 48.317) < DIGITS
+    assert abs(relax(PROBLEMS["E2"], tolerance=1e-7).value - 50.194) < DIGITS
 
 
 def test_one_certificate_serves_all():
