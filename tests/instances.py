@@ -203,6 +203,30 @@ WORKED = {
 }
 
 
+@st.composite
+def paths(draw, experts=(1, 6), steps=(1, 25)):
+    "A whole start, a path that wanders, jumps, and swings across whole numbers, and loads."
+    m, k, T = draw(st.integers(*experts)), draw(st.integers(0, 9)), draw(st.integers(*steps))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    start = rng.multinomial(k, np.full(m, 1 / m))
+    x, path = start.astype(float), []
+    for _ in range(T):
+        kind = rng.integers(4)
+        goal = k * rng.dirichlet(np.full(m, rng.choice([0.2, 1.0, 5.0])))
+        if kind == 0:
+            x = goal
+        elif kind == 1:
+            x = x + rng.random() * (goal - x)
+        elif kind == 2:
+            x = np.rint(x * 2) / 2  # onto whole and half numbers, where the rules jump
+            x = x * (k / x.sum()) if x.sum() else goal
+        else:
+            x = x + 0.02 * (goal - x)
+        path.append(x)
+    loads = rng.exponential(10.0 ** rng.uniform(-1, 2), (T, m)) * (rng.random((T, m)) < 0.7)
+    return Problem(loads, k, float(rng.choice([0.0, 0.5, 2.0, 50.0])), start), np.array(path)
+
+
 # ---- blocks: clusters and placements ----
 
 # four requests on four blocks: the best plan costs 80, the one that reserves for all costs 90
