@@ -366,23 +366,33 @@ def _shifted(depth, moves, top):
 def _priced(chain, depth, moves, clock):
     "What each move leads to; infinite where it changes nothing, or the time was over."
     costs = np.full(len(moves), np.inf)
-    size = max(1, BATCH // (10 * max(chain.events, depth.size)))
-    for i in range(0, len(moves), size):
+    for now in _batches(chain, len(moves)):
         if clock.over():
             break
-        trials = _shifted(depth, moves[i : i + size], chain.lengths)
+        trials = _shifted(depth, moves[now], chain.lengths)
         changed = np.flatnonzero((trials != depth).any(axis=1))
-        costs[i + changed] = price(chain, trials[changed])
+        costs[now.start + changed] = price(chain, trials[changed])
     return costs
 
 
-def _together(chain, depth, moves):
+def _batches(chain, count):
+    "Slices of so many vectors of depths as take little time together."
+    size = max(1, BATCH // (10 * max(chain.events, chain.problem.steps)))
+    return [slice(i, i + size) for i in range(0, count, size)]
+
+
+def _together(chain, depth, moves, clock):
     "Make the first 1, 2, 3, ... of some moves, each step moved once, and keep the best of that."
     trials = [depth]
     for new in _shifted(depth, moves, chain.lengths):
         trials.append(np.where(trials[-1] == depth, new, trials[-1]))
-    costs = price(chain, np.array(trials[1:]))
-    return trials[1 + int(np.argmin(costs))], float(costs.min())
+    trials = np.array(trials[1:])
+    costs = np.full(len(trials), np.inf)
+    for now in _batches(chain, len(trials)):
+        costs[now] = price(chain, trials[now])
+        if clock.over():
+            break
+    return trials[np.argmin(costs)], float(costs.min())
 
 
 # %% ../../nbs/experts/11_hindsight.ipynb #87f162b5
@@ -418,7 +428,7 @@ def improve(
             return depth, not clock.over()
         # gains nearly add up where moves do not touch
         better = better[np.argsort(costs[better], kind="stable")][: 4 * depth.size]
-        depth, cost = _together(chain, depth, moves[better])
+        depth, cost = _together(chain, depth, moves[better], clock)
 
 
 # %% ../../nbs/experts/11_hindsight.ipynb #602d35cf
