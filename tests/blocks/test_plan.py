@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving_or.blocks.plan import token_time, request_time
-from serving_or.blocks.cluster import A100, CARDS, GB, GIB, MIG, BadFile, Cluster, Device, scatter
+from serving_or.blocks.cluster import A100, CARDS, GB, MIG, Cluster, Device, scatter
+from serving_or.tools.files import GIB, BadFile
 from serving_or.blocks.plan import BadPlan, Chain, Infeasible, NoRoute, NotFound, Placement, TooLarge, check, spans, visits
 
 FAST = settings(max_examples=300, deadline=None)
