@@ -207,7 +207,7 @@ def line_program(cluster: Cluster, demand: np.ndarray, cuts: bool = True) -> Pro
 
 # %% ../../nbs/blocks/06_line_program.ipynb #37d8f228
 def _line_columns(b, cluster, demand):
-    "Spans z, s, q and requests x, h, y, with the mean time per token as cost; the room for requests."
+    "Spans z, s, q, requests x, h, y, and the mean time as cost; returns the room for requests."
     n, L, C, R = cluster.n, cluster.blocks, len(demand), int(demand.sum())
     reach = np.isfinite(cluster.rtt)
     t = np.where(reach, cluster.rtt, 0.0)
@@ -304,7 +304,7 @@ def twins(cluster: Cluster) -> list[np.ndarray]:
 def read_line(program: Program, x: np.ndarray) -> tuple[Placement, list[Chain]]:
     """Placement and chains of a solution of `line_program`."""
     z, enter = (np.rint(x[program.at[name]]).astype(int) for name in ("z", "x"))
-    m, L = z.sum(axis=1), z.shape[1]
+    m = z.sum(axis=1)
     a = np.where(m > 0, z.argmax(axis=1) + 1, 1)
     client, server, at = np.nonzero(enter)
     blocks = (a + m)[server] - (at + 1)
@@ -315,7 +315,7 @@ def read_line(program: Program, x: np.ndarray) -> tuple[Placement, list[Chain]]:
 
 
 def write_line(program: Program, cluster: Cluster, plan: Plan) -> tuple[np.ndarray, np.ndarray]:
-    """Columns and values of the integers of `line_program` for a plan, equal servers put in order."""
+    """Columns and values of the integers of `line_program` for a plan, equal servers in order."""
     a, m, L = plan.placement.a, plan.placement.m, cluster.blocks
     enter = np.zeros(program.at["x"].shape)
     for chain in plan.chains:
