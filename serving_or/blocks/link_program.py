@@ -323,7 +323,7 @@ def _theorem(n, tau, rtt, L=4):
 
 
 # %% ../../nbs/blocks/05_link_program.ipynb #6f555a8b
-def circles(tau: int = 10, rtt: int = 10) -> Picture:
+def circles(tau: int = 10, rtt: int = 30) -> Picture:
     """The relaxation of the link program on two to five servers that are all alike, beside the
     theorem's limit and the optimum.
     """
