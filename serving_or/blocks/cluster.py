@@ -4,6 +4,7 @@
 
 # %% auto #0
 __all__ = [
+    "BLOOM",
     "TOLERANCE",
     "MOST_BLOCKS",
     "MOST_SERVERS",
@@ -62,6 +63,8 @@ from ..tools.models import A100, CARDS, GB, MIG, Card, Device
 from ..tools.plots import bars
 
 # %% ../../nbs/blocks/01_cluster.ipynb #5b6d43bc
+# the model of this part's examples, as PETALS stores it
+BLOOM = CARDS["BLOOM-176B"].nf4()
 # how much larger a memory counts, relatively, where slots are counted; half of it for blocks
 TOLERANCE = 1e-9
 
@@ -192,7 +195,7 @@ def _labels(given: Any, frames: dict[str, tuple[Any, int]], name: str, count: in
     "Names from a field, or from the labels of the tables; they must agree."
     found = {k: labels_of(table, axis) for k, (table, axis) in frames.items()}
     labels = {k: tuple(map(str, v)) for k, v in found.items() if v is not None and len(v) == count}
-    if given is None or (count and not isinstance(given, str) and len(given) == 0):
+    if given is None or (isinstance(given, tuple | list) and not given):
         given = next(iter(labels.values()), [f"{name[:-1]} {i}" for i in range(count)])
     names = tuple(map(str, _names(given, name, count)))
     for k, v in labels.items():
@@ -363,7 +366,7 @@ class Cluster(Record):
             For anything but whole numbers of at least 0, at most 2**53 in all.
         """
         C = len(self.clients)
-        if not hasattr(requests, "__len__") or np.shape(requests) == ():
+        if not hasattr(requests, "__len__") or getattr(requests, "shape", None) == ():
             each, more = divmod(whole(requests, "requests"), C)
             return finite(each + (np.arange(C) < more), "requests", whole=True)
         labels = labels_of(requests, 0)
@@ -422,6 +425,7 @@ class Cluster(Record):
         Parameters
         ----------
         card : Card
+            As it is stored: ``card.nf4()`` is what PETALS does, ``card.stored(8)`` has eight bits.
         devices : sequence of Device, length n
             Their times are those of a block of this model.
         rtt, prefill_rtt : array_like (clients, n)
@@ -430,7 +434,7 @@ class Cluster(Record):
             Tokens. A cache is reserved for a whole request; of several lengths the longest sum
             counts.
         **more
-            ``bits`` and ``kv_bits`` of the card's weights and caches; other arguments of `Cluster`.
+            Other arguments of `Cluster`.
 
         Returns
         -------
@@ -440,9 +444,7 @@ class Cluster(Record):
         """
         prompt = finite(prompt, "prompt", least=1)
         tokens = prompt + finite(output, "output", least=1)
-        sizes = _sizes(
-            card, float(np.max(tokens)), more.pop("bits", None), more.pop("kv_bits", None)
-        )
+        sizes = _sizes(card, float(np.max(tokens)))
         return cls(
             **sizes,
             memory=[d.memory / GB for d in devices],
@@ -475,10 +477,9 @@ class Cluster(Record):
 
 # %% ../../nbs/blocks/01_cluster.ipynb #c71b3e61
 #| code-fold: true
-def _sizes(card: Card, tokens: float, bits: float | None, kv_bits: float | None) -> dict[str, Any]:
+def _sizes(card: Card, tokens: float) -> dict[str, Any]:
     "What a card and the tokens of a request say about blocks; of unlike blocks the largest."
-    block = card.block_bytes() if bits is None else card.block_bytes(bits)
-    cache = card.cache_bytes(tokens) if kv_bits is None else card.cache_bytes(tokens, kv_bits)
+    block, cache = card.block_bytes(), card.cache_bytes(tokens)
     return {
         "blocks": card.num_hidden_layers,
         "block_size": float(np.max(block)) / GB,
@@ -492,7 +493,7 @@ def _sizes(card: Card, tokens: float, bits: float | None, kv_bits: float | None)
 def reserved(requests=100, slices=7):
     "Blocks that A100s and MIG slices may hold when each reserves for so many requests."
     rtt = np.full((1, 2 + slices), 100.0)
-    cluster = Cluster.of(CARDS["BLOOM-176B"], [A100] * 2 + [MIG] * slices, rtt)
+    cluster = Cluster.of(BLOOM, [A100] * 2 + [MIG] * slices, rtt)
     m = cluster.counts(requests)
     enough = "enough" if m.sum() >= cluster.blocks else "too few"
     return bars(
@@ -541,8 +542,9 @@ class _Client:
 class _File:
     model: Annotated[Any, Either(OneOf(tuple(CARDS)), _ModelSizes)]
     tokens: Annotated[int, Whole(1)] | None = None
-    bits: _Bits | None = None
+    weight_bits: _Bits | None = None
     kv_bits: _Bits | None = None
+    overhead: Annotated[float, Number(0, most=1)] | None = None
     servers: Annotated[list[_Server], Entries(1, MOST_SERVERS)]
     clients: Annotated[list[_Client], Entries(1, MOST_SERVERS)]
     hop: list[list[Time]] | None = None
@@ -555,19 +557,17 @@ def _model_and_tokens(file: Any) -> Iterator[tuple]:
     if named and file.tokens is None:
         must = "the tokens, prompt and output, that a request reserves, because model is a card"
         yield ("tokens",), must, None
-    for name in () if named else ("tokens", "bits", "kv_bits"):
+    for name in () if named else ("tokens", "weight_bits", "kv_bits", "overhead"):
         if getattr(file, name) is not None:
             must = "absent, because model gives the sizes themselves"
             yield (name,), must, getattr(file, name)
 
 
 def _own_names(file: Any) -> Iterator[tuple]:
-    servers = [(("servers", i, "name"), s) for i, s in enumerate(file.servers)]
-    taken = [
-        (at, name)
-        for at, s in servers
-        for name in {s.name: 0} | dict.fromkeys(numbered(s.name, s.count))
-    ]
+    taken = []
+    for i, s in enumerate(file.servers):
+        place = ("servers", i, "name")
+        taken += [(place, name) for name in {s.name, *numbered(s.name, s.count)}]
     yield from distinct(taken)
     yield from distinct((("clients", i, "name"), c.name) for i, c in enumerate(file.clients))
 
@@ -628,7 +628,8 @@ def _cluster_of(file: Any) -> Cluster:
     some = lambda field: any(getattr(s, field) is not None for s in rows)
     prompts = [c.rtt if c.prefill_rtt is None else c.prefill_rtt for c in file.clients]
     if isinstance(file.model, str):
-        sizes = _sizes(CARDS[file.model], file.tokens, file.bits, file.kv_bits)
+        stored = CARDS[file.model].stored(file.weight_bits, file.kv_bits, file.overhead)
+        sizes = _sizes(stored, file.tokens)
     else:
         sizes = {
             "blocks": file.model.blocks,
@@ -664,11 +665,12 @@ def read_cluster(path: str | PathLike) -> Cluster:
     ----------
     path : str or Path
         The file. Sizes and times are written with their units, so that GB and GiB cannot be
-        confused. Fields: ``model`` (the name of a card, with ``tokens`` and optionally ``bits`` and
-        ``kv_bits``; or ``blocks``, ``block_size`` and ``cache_size``), ``servers`` (a list of
-        ``name``, ``memory``, ``tau`` and optionally ``count``, ``prefill_tau``, ``rent``,
-        ``domain``), ``clients`` (a list of ``name``, ``rtt`` and optionally ``prefill_rtt``, one
-        time or a time for each server's name), and optionally ``hop`` (a list of rows of times).
+        confused. Fields: ``model`` (the name of a card, with ``tokens`` and optionally
+        ``weight_bits``, ``kv_bits`` and ``overhead``; or ``blocks``, ``block_size`` and
+        ``cache_size``), ``servers`` (a list of ``name``, ``memory``, ``tau`` and optionally
+        ``count``, ``prefill_tau``, ``rent``, ``domain``), ``clients`` (a list of ``name``, ``rtt``
+        and optionally ``prefill_rtt``, one time or a time for each server's name), and optionally
+        ``hop`` (a list of rows of times).
 
     Returns
     -------
@@ -769,7 +771,7 @@ def scatter(
     share: float = 0.4,
     fast: float = 0.2,
     clients: int = 1,
-    card: Card = CARDS["BLOOM-176B"],
+    card: Card = BLOOM,
     prompt: Any = 20,
     output: Any = 128,
     rtt: Any = None,
@@ -804,10 +806,10 @@ def scatter(
     ValueError
         When the network has too few nodes, or another card comes without devices.
     """
-    if devices is None and card != CARDS["BLOOM-176B"]:
+    if devices is None and card.name != BLOOM.name:
         raise ValueError(
-            f"devices is None; the times of A100 and MIG are those of BLOOM-176B's blocks, give the"
-            f" two devices with the times of a block of {card.name}"
+            "devices is None; the times of A100 and MIG are those of BLOOM-176B's blocks: give two"
+            f" devices with the times of a block of {card.name}"
         )
     quick, slow = (A100, MIG) if devices is None else devices
     nodes, clients = list(graph.nodes), whole(clients, "clients", least=1)
