@@ -117,7 +117,7 @@ class _Dealing:
         cost, servers, blocks = self.offers[i][at]
         if total + rest * cost + self.later[i + 1] >= self.best:
             return
-        room = np.min(slots[list(servers)] // np.array(blocks))
+        room = np.floor(np.min(slots[list(servers)] / np.array(blocks)))
         for q in range(int(min(rest, room)), -1, -1):
             left = slots.copy()
             left[list(servers)] -= q * np.array(blocks)
