@@ -14,6 +14,7 @@ __all__ = [
 ]
 
 # %% ../../nbs/experts/03_static.ipynb #3539e157
+import warnings
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -74,7 +75,10 @@ def static_cvxpy(loads: ArrayLike, extra: int) -> tuple[np.ndarray, float]:
     x, level = cp.Variable(r.shape[1], nonneg=True), cp.Variable(r.shape[0])
     rows = [level[t] >= cp.multiply(r[t], cp.inv_pos(1 + x)) for t in range(len(r))]
     problem = cp.Problem(cp.Minimize(cp.sum(level)), [cp.sum(x) == extra, *rows])
-    problem.solve(solver=cp.CLARABEL)
+    with warnings.catch_warnings():
+        # the value is computed from x, whatever the solver thinks of it
+        warnings.simplefilter("ignore", UserWarning)
+        problem.solve(solver=cp.CLARABEL)
     if problem.status not in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE):
         raise NotFound(f"Clarabel ended with the status {problem.status!r}")
     found = _to_budget(np.maximum(np.asarray(x.value), 0.0), extra)

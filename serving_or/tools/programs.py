@@ -256,7 +256,14 @@ def _implied(program: Program, passes: int = 3) -> tuple[np.ndarray, np.ndarray]
     return lower, np.where(np.isinf(program.upper), upper, program.upper)
 
 
-def _tighten(row, column, a, limit, lower, upper) -> None:
+def _tighten(
+    row: np.ndarray,
+    column: np.ndarray,
+    a: np.ndarray,
+    limit: np.ndarray,
+    lower: np.ndarray,
+    upper: np.ndarray,
+) -> None:
     "Lower the upper limits and raise the lower ones, from rows sum(a x) <= limit."
     least = np.where(a > 0, a * lower[column], a * upper[column])
     count = limit.size
@@ -368,7 +375,7 @@ class Solution(Record):
         The best point found; it is within all limits up to 1e-6, relatively, and whole where it
         must be.
     multipliers : ndarray (rows,) or None
-        Of a linear program, in the unit of the costs.
+        Of a linear program, in the unit of the costs; of an infeasible one, those that prove it.
     reduced : ndarray (columns,) or None
         Reduced costs of a linear program.
     value : float
@@ -376,7 +383,7 @@ class Solution(Record):
     bound : float
         No point costs less; infinite when there is none, minus infinity when nothing is known.
     trusted : bool
-        Whether the bound rests on the solver's word.
+        Whether the bound, or that there is no point, rests on the solver's word.
     seconds : float
         From the call to the answer, building included.
     """
@@ -532,13 +539,23 @@ def _read(highspy: Any, solver: Any, mixed: bool) -> _Said:
         said.x = np.array(solution.col_value)
     if mixed:
         said.bound = float(solver.getInfo().mip_dual_bound)
+    elif outcome == Outcome.INFEASIBLE:
+        _, there, ray = solver.getDualRay()
+        said.multipliers = np.array(ray) if there else None
     elif solution.dual_valid:
         said.multipliers = np.array(solution.row_dual)
         said.reduced = np.array(solution.col_dual)
     return said
 
 
-def _with_highs(highspy, program, clock, start, tolerance, options) -> _Said:
+def _with_highs(
+    highspy: Any,
+    program: Program,
+    clock: Clock,
+    start: tuple[np.ndarray, np.ndarray] | None,
+    tolerance: float,
+    options: Mapping[str, Any] | None,
+) -> _Said:
     "One run of HiGHS."
     mixed = bool(program.integer.any())
     limits = {"time_limit": clock.left(), "mip_rel_gap": tolerance, "mip_abs_gap": 1e-9}
@@ -689,10 +706,23 @@ def _room(program: Program, x: np.ndarray, value: float, tolerance: float) -> fl
     return max(tolerance, 1e-6) * abs(value) + 1e-8 * (size @ np.abs(x) + typical)
 
 
+def _nothing_fits(program: Program, said: _Said, clock: Clock) -> Solution:
+    "An infeasible program, with multipliers that prove it where there are some."
+    y = said.multipliers
+    if program.integer.any():
+        y = solve(program, clock.left(), relaxed=True).multipliers
+    if y is not None:
+        free = replace(program, cost=np.zeros_like(program.cost))
+        y = next((z for z in (y, -y) if dual_bound(free, z) > 0), None)
+    return Solution(
+        said.outcome, multipliers=y, bound=np.inf, trusted=y is None, seconds=clock.spent()
+    )
+
+
 def _told(program: Program, said: _Said, clock: Clock) -> Solution:
     "Everything that a run has shown, checked."
     if said.outcome == Outcome.INFEASIBLE:
-        return Solution(said.outcome, bound=np.inf, trusted=True, seconds=clock.spent())
+        return _nothing_fits(program, said, clock)
     if said.outcome == Outcome.UNBOUNDED:
         return Solution(said.outcome, seconds=clock.spent())
     mixed = program.integer.any()
@@ -809,7 +839,14 @@ def _start(program: Program, start: Any) -> tuple[np.ndarray, np.ndarray] | None
     return columns, values
 
 
-def _run(program, clock, begin, tolerance, unit, options) -> _Said:
+def _run(
+    program: Program,
+    clock: Clock,
+    begin: tuple[np.ndarray, np.ndarray] | None,
+    tolerance: float,
+    unit: float | None,
+    options: Mapping[str, Any] | None,
+) -> _Said:
     "Scale, run a solver if there is time, scale back."
     if clock.over():
         return _Said(Outcome.TIME_LIMIT)
@@ -821,8 +858,9 @@ def _run(program, clock, begin, tolerance, unit, options) -> _Said:
         said = _with_highs(highspy, small, clock, begin, tolerance, options)
     said.tolerance = tolerance
     said.bound = float(np.ldexp(said.bound, e))
-    if said.multipliers is not None and said.reduced is not None:
+    if said.multipliers is not None:
         said.multipliers = np.ldexp(said.multipliers, e - rows)
+    if said.reduced is not None:
         said.reduced = np.ldexp(said.reduced, e)
     return said
 
@@ -1045,8 +1083,9 @@ class Model:
         with _own_threads(self._highspy):
             self._solver.run()
         said = _read(self._highspy, self._solver, False)
-        if said.multipliers is not None and said.reduced is not None:
+        if said.multipliers is not None:
             said.multipliers = np.ldexp(said.multipliers, self._e)
+        if said.reduced is not None:
             said.reduced = np.ldexp(said.reduced, self._e)
         return said
 
