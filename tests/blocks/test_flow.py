@@ -1,4 +1,4 @@
-"Flows: coverage, exact routing against complete search, chains of a flow, prices that prove bounds."
+"Flows: coverage, exact routing against search, chains of a flow, prices that prove bounds."
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"Routing: the dynamic programs against enumeration, networkx and scipy; bulk against one by one; what greedy can and cannot do."
+"Routing: dynamic programs against enumeration, networkx and scipy; bulk against one by one."
 
 from itertools import product
 
@@ -142,7 +142,7 @@ def test_forwarding_with_half_round_trips_is_the_relay(seed):
 
 
 def one_by_one(cluster, placement, demand, forward):
-    "Greedy as it is defined: a fresh dynamic program for each request; ties go to the first client, as in bulk."
+    "Greedy as defined: a dynamic program for each request; ties go to the first client."
     slots, rest, total = cluster.slots(placement.m), np.array(demand), 0.0
     solve = route_direct if forward else cheapest
     while rest.any():
