@@ -6,6 +6,7 @@
 __all__ = ["Certificate", "run"]
 
 # %% ../../nbs/experts/08_certificate.ipynb #3e4511f8
+#| code-fold: true
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -205,6 +206,7 @@ def run(
 
 
 # %% ../../nbs/experts/08_certificate.ipynb #8115f78d
+#| code-fold: true
 def certified(player: str = "regularised greedy", scale: float = 1.0) -> "Picture":
     """A spike, then a shift, loads multiplied by a scale: what one policy has cost so far, and the
     certificate.
