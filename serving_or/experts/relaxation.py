@@ -17,7 +17,7 @@ __all__ = [
 import warnings
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -43,12 +43,8 @@ from serving_or.tools.answers import (
     number,
     progress,
 )
+from ..tools.plots import Picture
 from ..tools.programs import Model, Solution
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from serving_or.tools.plots import Picture
 
 
 # %% ../../nbs/experts/05_relaxation.ipynb #ce0d7d94
@@ -185,11 +181,11 @@ def budgeted_conjugate(loads: ArrayLike, z: ArrayLike, extra: float) -> Any:
 PRICED = np.array([12.0, 6.0, 3.0])
 
 
-def price_of_a_level(price: float = 1.0, extra: int = 4) -> "Picture":
+def price_of_a_level(price: float = 1.0, extra: int = 4) -> Picture:
     """Latency plus what its GPUs cost, over all latencies, for loads 12, 6, 3 and one price at the
     first two experts; the third is free.
     """
-    from serving_or.tools.plots import Picture, lines, table
+    from serving_or.tools.plots import lines, table
 
     level, where, floor, L, h = _level_and_curve(price, extra)
     z = price * np.array([1.0, 1.0, 0.0])
@@ -469,6 +465,13 @@ class Relaxation(Result):
     ------
     ValueError
         When an array has the wrong shape, the multipliers are none, or the status is untrue.
+
+    Examples
+    --------
+    >>> p = Problem([[20, 4], [4, 20]], extra=4)
+    >>> stay = Relaxation(p, x=[[2, 2], [2, 2]], multipliers=[[0, 0], [0, 2], [0, 0]])
+    >>> print(stay.summary())
+    relaxation 13.3333, bound 13.2982, gap 2.6e-03 (feasible)
     """
 
     problem: Problem
@@ -518,11 +521,11 @@ class Relaxation(Result):
             f" ({self.status})"
         )
 
-    def to_frame(self) -> "pd.DataFrame":
+    def to_frame(self) -> Any:
         "One row a step: latency, GPUs added, cost, and the running bound and ratio (pandas)."
         return self.schedule.to_frame()
 
-    def plot(self) -> "Picture":
+    def plot(self) -> Picture:
         "The cost so far and the running bound, step by step."
         return self.schedule.plot()
 
@@ -570,7 +573,7 @@ def relax(
     --------
     >>> answer = relax(Problem([[20, 4], [4, 20]], extra=4, move_price=2.0))
     >>> round(answer.value, 4), answer.status.value
-    (13.3333, 'optimal')
+    (13.3158, 'optimal')
     """
     clock, tolerance = Clock(time_limit), number(tolerance, "tolerance", least=0)
     if not isinstance(problem, Problem):

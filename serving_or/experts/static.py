@@ -17,7 +17,7 @@ __all__ = [
 import warnings
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -37,12 +37,8 @@ from serving_or.tools.answers import (
     number,
     progress,
 )
+from ..tools.plots import Picture
 from ..tools.programs import Model
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from serving_or.tools.plots import Picture
 
 
 # %% ../../nbs/experts/03_static.ipynb #89092866
@@ -389,7 +385,7 @@ class StaticPlacement(Result):
             f" {self.guarantee:.3f}; {self.status})"
         )
 
-    def to_frame(self) -> "pd.DataFrame":
+    def to_frame(self) -> Any:
         "One row an expert: mean load, GPUs, fractional GPUs (pandas)."
         import pandas as pd
 
@@ -401,7 +397,7 @@ class StaticPlacement(Result):
         labels = range(len(self.x)) if self.labels is None else self.labels
         return pd.DataFrame(columns, index=pd.Index(labels, name="expert"))
 
-    def plot(self) -> "Picture":
+    def plot(self) -> Picture:
         "GPUs of each expert, whole and fractional."
         from serving_or.tools.plots import bars
 
@@ -468,7 +464,7 @@ def place(
 KINDS = np.array([[30, 18, 10, 6, 4, 2, 2, 1], [1, 2, 2, 5, 6, 12, 20, 28]], float)
 
 
-def two_kinds(k: int = 8, share: float = 0.5) -> "Picture":
+def two_kinds(k: int = 8, share: float = 0.5) -> Picture:
     """A static placement for eight experts and two kinds of traffic, planned for a share of the
     first kind.
     """
