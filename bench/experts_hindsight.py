@@ -8,8 +8,6 @@ HiGHS.
 
 import time
 
-import numpy as np
-
 from serving_or.experts.hindsight import optimum, secant_program
 from serving_or.experts.model import Problem
 from serving_or.tools.data import load_experts

@@ -323,7 +323,7 @@ def test_what_the_certificate_proves_when_there_was_no_time():
         proved = hindsight._certified(p, lowest, Clock(None))
         assert lowest.sum() <= proved <= best_schedule(p) * (1 + 1e-12)
         assert hindsight._certified(p, lowest, Clock(0)) == lowest.sum()
-    p = Problem(trace("ar", 16, 60, 25, seed=1), 8)
+    p = Problem(trace("ar", 16, 60, 5, seed=1), 16)
     lowest = best_level(p.loads, p.extra)
     assert hindsight._certified(p, lowest, Clock(None)) > 1.2 * lowest.sum()
 
