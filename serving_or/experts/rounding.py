@@ -6,6 +6,7 @@
 __all__ = ["Rounding", "Threshold", "threshold_mean", "Hysteresis", "Credit"]
 
 # %% ../../nbs/experts/09_rounding.ipynb #218ab2d9
+#| code-fold: true
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -335,7 +336,7 @@ class Credit(Hysteresis):
         X, aim = X.copy(), latency(r, x)
         with np.errstate(over="ignore"):
             lost = self.alpha * np.maximum(latency(r, X) - aim, 0.0)
-        credit = self.credit.reshape(-1) + lost
+            credit = self.credit.reshape(-1) + lost
         rows = np.flatnonzero(credit >= self.move_price)
         while rows.size:
             rows, slowest, donor = _affordable(rows, r, X, x, a, aim)
@@ -348,6 +349,7 @@ class Credit(Hysteresis):
 
 
 # %% ../../nbs/experts/09_rounding.ipynb #e0f9c72c
+#| code-fold: true
 def _wave(middle: float, swing: float, width: float) -> tuple[np.ndarray, np.ndarray, dict]:
     "Loads, the whole start, and the paths by name, the fractional one first."
     first = np.clip(middle + swing * np.sin(np.arange(61) * 0.75), 0, 6)
