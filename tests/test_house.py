@@ -19,6 +19,7 @@ import pytest
 import yaml
 from numpydoc import validate
 from numpydoc.docscrape import NumpyDocString
+from pybtex.database import parse_file
 
 from tests.tree import ROOT, sources
 
@@ -40,6 +41,8 @@ OLD_WORDS = {
     "ranks": "orders",
     "rank": "order",
 }
+
+TEXTS = {".py", ".ipynb", ".md", ".toml", ".ini", ".yml", ".txt", ".bib", ".js", ".css", ""}
 
 every_room = pytest.mark.parametrize("room", ROOMS, ids=str)
 every_part = pytest.mark.parametrize("part", PARTS)
@@ -311,6 +314,13 @@ def test_nothing_points_into_one_machine():
             found += [f"{name}: {hit[0]}" for hit in own.finditer(text)]
             found += [f"{name}: {hit[0]}" for hit in index.finditer(text)]
     none(found)
+
+
+def test_no_merge_was_left_half_done():
+    marks = re.compile(r"^(<<<<<<< |>>>>>>> |=======$)", re.M)
+    none([name for name, text in texts() if marks.search(text)])
+    bibliography = parse_file(ROOT / "book/references.bib")
+    assert len(bibliography.entries) > 10
 
 
 def test_the_package_says_that_it_is_typed():
