@@ -1,12 +1,14 @@
-"""Hindsight at 256 experts, 64 extra GPUs and 100 steps, beside HiGHS on the secant integer program.
+"""Hindsight at 256 experts, 64 extra GPUs and 100 steps, beside HiGHS on the secant program.
 
-Five synthetic kinds of trace and one real one (four layers of a model side by side as 256 experts), mean load 25 for each expert, price 2. The hard case, equal
-loads with spikes at a mean load of 4, comes last. Gaps are proved: for ours by multipliers that are checked, for the secant program by HiGHS.
+Five synthetic kinds of trace and one real one (four layers of a model side by side as 256 experts),
+mean load 25 for each expert, price 2. The hard case, equal loads with spikes at a mean load of 4,
+comes last. Gaps are proved: for ours by multipliers that are checked, for the secant program by
+HiGHS.
 """
 
 import time
 
-import numpy as np
+import time
 
 from serving_or.experts.hindsight import optimum, secant_program
 from serving_or.experts.model import Problem
@@ -31,7 +33,7 @@ def run(ours=OURS, theirs=THEIRS):
     )
     for name, problem in problems():
         row = []
-        for method, limit in ((optimum, ours), (secant_program, theirs)):
+        for method, time_limit in ((optimum, ours), (secant_program, theirs)):
             began = time.perf_counter()
             schedule = method(problem, time_limit=limit)
             row += [time.perf_counter() - began, schedule.cost, schedule.gap]
