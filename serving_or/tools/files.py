@@ -578,7 +578,7 @@ class _Stack:
 
 # %% ../../nbs/tools/04_files.ipynb #d31061a1
 #| code-fold: true
-def said_by_aliases(levels=5, aliases=10) -> Picture:
+def said_by_aliases(levels: int = 5, aliases: int = 10) -> Picture:
     """Bytes of a text of lists whose aliases stand for the list before, and bytes of what it says;
     both as powers of ten.
     """
