@@ -4,13 +4,14 @@ import numpy as np
 from bench import seconds
 from serving_or.blocks import Cluster, cg_bp, cg_bprr, lone_bound
 from serving_or.blocks.conservative_greedy import fastest, pace, order_rtt, tile, window_rule
-from serving_or.blocks.cluster import A100, CARDS, MIG
+from serving_or.blocks.cluster import BLOOM
+from serving_or.tools.models import A100, MIG
 
 
 def fleet(n, fast=0.2, output=128, seed=0):
     "A fleet with round trips drawn between 101 and 120 ms."
     rng = np.random.default_rng(seed)
-    return Cluster.of(CARDS["BLOOM-176B"], [A100 if j < round(fast * n) else MIG for j in range(n)], 100 + rng.uniform(1, 20, (1, n)), output=output)
+    return Cluster.of(BLOOM, [A100 if j < round(fast * n) else MIG for j in range(n)], 100 + rng.uniform(1, 20, (1, n)), output=output)
 
 
 def plain(m, f, speed, blocks, requests):

@@ -11,7 +11,8 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
 
-from serving_or.blocks.cluster import A100, CARDS, MIG, Cluster
+from serving_or.blocks.cluster import BLOOM, Cluster
+from serving_or.tools.models import A100, MIG
 from serving_or.blocks.plan import Placement, visits
 from serving_or.blocks.routing import bulk, cheapest
 
@@ -23,7 +24,7 @@ def instance(seed=0, clients=CLIENTS):
     "A fifth A100s, the rest MIG slices, BLOOM-176B, random round trips and random spans."
     rng = np.random.default_rng(seed)
     devices = [A100 if fast else MIG for fast in rng.random(SERVERS) < 0.2]
-    cluster = Cluster.of(CARDS["BLOOM-176B"], devices, rng.uniform(100, 140, (clients, SERVERS)))
+    cluster = Cluster.of(BLOOM, devices, rng.uniform(100, 140, (clients, SERVERS)))
     m = cluster.counts(100)
     return cluster, Placement(rng.integers(1, cluster.blocks - m + 2), m)
 

@@ -351,9 +351,9 @@ def cg_bprr(cluster, requests, design=None, rank="max") -> Plan:
             raise NotFound(
                 f"{served} of {demand.sum()} requests have a chain when servers reserve caches of"
                 f" {c}; take another design, or let sweep choose it",
-                served,
-                rest,
-                bound,
+                served=served,
+                unserved=rest,
+                bound=bound,
             )
     return check(
         cluster,

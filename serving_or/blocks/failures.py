@@ -200,8 +200,8 @@ def losses(plan, failures=1):
         raise TooLarge(
             f"{comb(len(names), failures)} sets of {failures} of {len(names)} domains; losses tries"
             " 5000",
-            comb(len(names), failures),
-            5000,
+            size=comb(len(names), failures),
+            limit=5000,
         )
     busy, total = plan.visits > 0, max(plan.requests.sum(), 1)
     answer = {}

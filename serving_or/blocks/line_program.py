@@ -368,8 +368,8 @@ def milp(cluster, requests, formulation="line", time_limit=60.0, start=None) -> 
                 f"not one request of {cluster.clients[c]} fits: the servers that it reaches hold"
                 f" {cluster.blocks - short} blocks with a cache each, the model has"
                 f" {cluster.blocks}",
-                short,
-                0 if demand.sum() == demand[c] else None,
+                blocks_short=short,
+                largest=0 if demand.sum() == demand[c] else None,
             )
     keep = np.flatnonzero(longest)
     small = cluster.take(keep)

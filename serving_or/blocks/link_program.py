@@ -58,8 +58,8 @@ def placements(cluster, limit=300_000):
         raise TooLarge(
             f"{cluster.n} servers and {L} blocks have {size} placements; enumeration stops at"
             f" {limit}: use milp, or take fewer servers",
-            size,
-            limit,
+            size=size,
+            limit=limit,
         )
     pick = np.stack(
         np.meshgrid(*(np.arange(len(c)) for c in choices), indexing="ij"), axis=-1

@@ -8,29 +8,48 @@ __all__ = [
     "Chain",
     "token_time",
     "request_time",
-    "Infeasible",
     "NoRoute",
-    "NotFound",
     "BadPlan",
-    "TooLarge",
-    "Plan",
     "visits",
+    "check_spans",
+    "check_memory",
+    "Plan",
     "check",
+    "checked",
     "spans",
 ]
 
 # %% ../../nbs/blocks/02_plan.ipynb #0ab5c391
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
-from .cluster import Cluster, TOLERANCE
+from .cluster import Cluster
+from serving_or.tools.answers import (
+    OPTIMALITY,
+    ROUNDING,
+    Infeasible,
+    NotFound,  # noqa: F401
+    Record,
+    Result,
+    Scope,
+    Status,
+    TooLarge,  # noqa: F401
+    choice,
+    finite,
+    gap,
+    number,
+    whole,
+)
 from ..tools.plots import PALETTE, Picture
 
 
 # %% ../../nbs/blocks/02_plan.ipynb #59d8c1d7
+#| code-fold: true
 @dataclass(frozen=True, eq=False)
-class Placement:
+class Placement(Record):
     """Which blocks each server holds: server j the half-open interval ``[a_j, a_j + m_j)`` of the
     blocks 1, ..., L.
 
@@ -38,27 +57,33 @@ class Placement:
     ----------
     a, m : array_like (n,) of int
         First block and number of blocks. ``m = 0`` means unused; ``a`` is then set to 1.
+
+    Raises
+    ------
+    ValueError
+        When they are no whole numbers, or not one for each server. Whether the spans fit a cluster
+        is for `check` to say.
+
+    Examples
+    --------
+    >>> Placement(a=[1, 2, 3], m=[2, 3, 2]).e.tolist()
+    [3, 5, 5]
     """
 
     a: np.ndarray
     m: np.ndarray
 
-    def __post_init__(self):
-        a, m = np.atleast_1d(self.a), np.atleast_1d(self.m)
-        if (
-            a.shape != m.shape
-            or a.ndim != 1
-            or (a != np.floor(a)).any()
-            or (m != np.floor(m)).any()
-        ):
+    def __post_init__(self) -> None:
+        a, m = (
+            np.atleast_1d(finite(v, name, least=-np.inf, whole=True))
+            for v, name in ((self.a, "a"), (self.m, "m"))
+        )
+        if a.shape != m.shape or a.ndim != 1:
             raise ValueError(
-                "Placement: a and m must be whole numbers, one for each server; got shapes"
-                f" {a.shape} and {m.shape}"
+                f"a and m have shapes {a.shape} and {m.shape};"
+                " they must have one whole number for each server"
             )
-        m = m.astype(int)
-        for name, value in (("a", np.where(m == 0, 1, a).astype(int)), ("m", m)):
-            value.flags.writeable = False
-            object.__setattr__(self, name, value)
+        self._put(a=np.where(m == 0, 1, a), m=m)
 
     @property
     def e(self) -> np.ndarray:
@@ -70,41 +95,67 @@ class Placement:
         b = np.arange(1, blocks + 1)
         return (self.a[:, None] <= b) & (b < self.e[:, None])
 
-    def __eq__(self, other):
-        return (
-            isinstance(other, Placement)
-            and np.array_equal(self.a, other.a)
-            and np.array_equal(self.m, other.m)
-        )
 
-    def __hash__(self):
-        return hash((self.a.tobytes(), self.m.tobytes()))
+def _wholes(values: Any, name: str) -> tuple[int, ...]:
+    "Whole numbers of at least 0; plain ints pass at once."
+    if isinstance(values, np.ndarray):
+        values = values.tolist() if values.ndim else [values.item()]
+    if isinstance(values, str) or not hasattr(values, "__iter__"):
+        raise ValueError(f"{name} is {values!r}; it must be a list of whole numbers")
+    return tuple(
+        v if type(v) is int and v >= 0 else whole(v, f"{name}[{i}]") for i, v in enumerate(values)
+    )
 
 
-@dataclass(frozen=True)
-class Chain:
+@dataclass(frozen=True, eq=False)
+class Chain(Record):
     """The servers that ``count`` requests of one client visit in turn, and the blocks that each of
     them runs.
 
     Parameters
     ----------
     client : int
-    servers, blocks : tuple of int
-        Indices, and numbers of blocks k ≥ 1.
+    servers, blocks : sequence of int
+        Positions of servers, and the number of blocks k that each runs.
     count : int
         The number of requests.
+
+    Raises
+    ------
+    ValueError
+        When they are no whole numbers of at least 0, or not as many servers as blocks.
+
+    Examples
+    --------
+    >>> Chain(client=0, servers=(0, 1), blocks=(2, 2), count=3).servers
+    (0, 1)
     """
 
     client: int
-    servers: tuple
-    blocks: tuple
+    servers: tuple[int, ...]
+    blocks: tuple[int, ...]
     count: int = 1
 
-    def __post_init__(self):
-        object.__setattr__(self, "client", int(self.client))
-        object.__setattr__(self, "servers", tuple(int(j) for j in self.servers))
-        object.__setattr__(self, "blocks", tuple(int(k) for k in self.blocks))
-        object.__setattr__(self, "count", int(self.count))
+    def __post_init__(self) -> None:
+        servers, blocks = _wholes(self.servers, "servers"), _wholes(self.blocks, "blocks")
+        if len(servers) != len(blocks):
+            raise ValueError(
+                f"blocks is {blocks}; it must be one number for each of the servers {servers}"
+            )
+        (client,), (count,) = _wholes([self.client], "client"), _wholes([self.count], "count")
+        for name, value in zip(
+            ("client", "servers", "blocks", "count"), (client, servers, blocks, count)
+        ):
+            object.__setattr__(self, name, value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Chain) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def _key(self) -> tuple:
+        return self.client, self.servers, self.blocks, self.count
 
 
 # %% ../../nbs/blocks/02_plan.ipynb #879fdba6
@@ -117,6 +168,7 @@ def token_time(
     ----------
     cluster : Cluster
     chain : Chain
+        Of this cluster's clients and servers.
     prefill : bool
         Of the first token, that is, with the prompt's times.
     forward : bool
@@ -126,83 +178,261 @@ def token_time(
     Returns
     -------
     float
-        One of the brackets of (eq-plan-time), in the cluster's unit of time; infinite where a
+        One of the brackets of the formula for T, in the cluster's unit of time; infinite where a
         server cannot be reached.
+
+    Raises
+    ------
+    ValueError
+        When tokens are to be forwarded and the cluster has no ``hop``.
+
+    Examples
+    --------
+    >>> c = Cluster(4, 4, 1, memory=[16, 12], tau=[10, 20], rtt=[10, 10])
+    >>> token_time(c, Chain(0, (0, 1), (2, 2)))
+    80.0
     """
-    tau, rtt = (cluster.prefill_tau, cluster.prefill_rtt) if prefill else (cluster.tau, cluster.rtt)
+    tau = cluster.prompt_tau if prefill else cluster.tau
+    rtt = cluster.prompt_rtt if prefill else cluster.rtt
     j = np.array(chain.servers, int)
     compute, t = float(tau[j] @ np.array(chain.blocks, float)), rtt[chain.client, j]
     if not forward:
         return compute + float(t.sum())
     if cluster.hop is None:
         raise ValueError(
-            "token_time: forward=True needs the cluster's hop, the (n, n) times between servers"
+            "hop is None; to forward tokens, the cluster needs the (n, n) times between servers"
         )
     return compute + float((t[0] + t[-1]) / 2 + cluster.hop[j[:-1], j[1:]].sum())
 
 
-def request_time(cluster: Cluster, chain: Chain, tokens: int) -> float:
+def request_time(cluster: Cluster, chain: Chain, tokens: int, forward: bool = False) -> float:
     """T, the time of a request with so many generated tokens: the first, then ``tokens - 1`` later
     ones.
     """
-    return token_time(cluster, chain, prefill=True) + (tokens - 1) * token_time(cluster, chain)
+    later = whole(tokens, "tokens", least=1) - 1
+    return token_time(cluster, chain, True, forward) + later * token_time(
+        cluster, chain, False, forward
+    )
 
 
 # %% ../../nbs/blocks/02_plan.ipynb #57138f88
-class Infeasible(ValueError):
-    """Proved: no answer. ``blocks_short``: blocks without a server; ``largest``: the most requests
-    with an answer; None where not known.
-    """
-
-    def __init__(self, message, blocks_short=None, largest=None):
-        super().__init__(message)
-        self.blocks_short, self.largest = blocks_short, largest
-
-
 class NoRoute(Infeasible):
-    """Proved: ``client`` has no chain through a placement. ``boundary``: the furthest that a chain
-    of it reaches, so block ``boundary`` is not run.
+    """Proved: a client has no chain through a placement.
+
+    Parameters
+    ----------
+    message : str
+    client : int, optional
+    boundary : int, optional
+        The furthest that a chain of it reaches, so block ``boundary`` is not run.
+    blocks_short : int, optional
+        Blocks on no server that the client reaches.
     """
 
-    def __init__(self, message, client=None, boundary=None, blocks_short=None):
-        super().__init__(message, blocks_short)
+    def __init__(
+        self,
+        message: str,
+        *,
+        client: int | None = None,
+        boundary: int | None = None,
+        blocks_short: int | None = None,
+    ):
+        super().__init__(message, blocks_short=blocks_short)
         self.client, self.boundary = client, boundary
 
 
-class NotFound(RuntimeError):
-    """A heuristic or a solver gave up. ``served``: requests served by then; ``unserved``: those
-    left, by client; ``bound``: a bound on the cost, if any.
-    """
-
-    def __init__(self, message, served=None, unserved=None, bound=None):
-        super().__init__(message)
-        self.served, self.unserved, self.bound = served, unserved, bound
-
-
 class BadPlan(ValueError):
-    """A plan breaks a rule. ``rule``: span, chain, memory, requests or bound; ``server``,
-    ``chain``: where.
+    """A plan breaks a rule.
+
+    Parameters
+    ----------
+    message : str
+    rule : str
+        ``span``, ``chain``, ``memory``, ``requests``, ``bound``, ``status``, ``guarantee`` or
+        ``design``.
+    server, chain : int, optional
+        Where.
     """
 
-    def __init__(self, message, rule, server=None, chain=None):
+    def __init__(
+        self, message: str, *, rule: str = "", server: int | None = None, chain: int | None = None
+    ):
         super().__init__(message)
         self.rule, self.server, self.chain = rule, server, chain
 
 
-class TooLarge(ValueError):
-    """Beyond what an exact method is meant for. ``size``: what was asked; ``limit``: what is
-    allowed.
-    """
-
-    def __init__(self, message, size=None, limit=None):
-        super().__init__(message)
-        self.size, self.limit = size, limit
-
-
 # %% ../../nbs/blocks/02_plan.ipynb #bea6cfc8
+def visits(chains: Iterable[Chain], n: int) -> np.ndarray:
+    """Block caches that chains use on each of n servers ``(n,)``: ``Σ count · k``."""
+    used = np.zeros(n)
+    for chain in chains:
+        np.add.at(used, list(chain.servers), np.array(chain.blocks, float) * chain.count)
+    return used
+
+
+def _merged(chains: Any) -> tuple[Chain, ...]:
+    "Alike chains as one."
+    if not hasattr(chains, "__iter__"):
+        raise BadPlan(f"chains is {chains!r}; it must be a list of chains", rule="chain")
+    counts: dict[tuple, int] = {}
+    for i, chain in enumerate(chains):
+        if not isinstance(chain, Chain):
+            raise BadPlan(f"chain {i} is {chain!r}; it must be a Chain", rule="chain", chain=i)
+        if chain.count < 1:
+            raise BadPlan(f"chain {i} is {chain}; it must carry a request", rule="chain", chain=i)
+        key = (chain.client, chain.servers, chain.blocks)
+        counts[key] = counts.get(key, 0) + chain.count
+    return tuple(Chain(*key, count) for key, count in counts.items())
+
+
+def check_spans(cluster: Cluster, placement: Placement) -> None:
+    """Rule 1: every span lies within the model.
+
+    Raises
+    ------
+    BadPlan
+        Otherwise.
+    ValueError
+        When they are no cluster and no placement.
+    """
+    for name, given, kind in (("cluster", cluster, Cluster), ("placement", placement, Placement)):
+        if not isinstance(given, kind):
+            said = f"{name} is of type {type(given).__name__}"
+            raise ValueError(f"{said}; it must be a {kind.__name__}")
+    a, e, L = placement.a, placement.e, cluster.blocks
+    if len(a) != cluster.n:
+        raise BadPlan(f"the placement has {len(a)} servers, the cluster {cluster.n}", rule="span")
+    for j in np.flatnonzero((placement.m < 0) | (a < 1) | (e > L + 1))[:1].tolist():
+        raise BadPlan(
+            f"server {j} holds [{a[j]}, {e[j]}); it must lie in [1, {L + 1})", rule="span", server=j
+        )
+
+
+def _chain_runs(cluster: Cluster, placement: Placement, i: int, chain: Chain) -> None:
+    "Rule 2, for one chain; reaching comes with the times."
+    a, e, x = placement.a, placement.e, 1
+    if chain.client >= len(cluster.clients):
+        raise BadPlan(
+            f"chain {i} has client {chain.client}; there are {len(cluster.clients)} clients",
+            rule="chain",
+            chain=i,
+        )
+    for j, k in zip(chain.servers, chain.blocks):
+        if j >= cluster.n:
+            raise BadPlan(
+                f"chain {i} visits server {j}; the cluster has servers 0 to {cluster.n - 1}",
+                rule="chain",
+                chain=i,
+            )
+        if k < 1 or x < a[j] or x + k != e[j]:
+            raise BadPlan(
+                f"chain {i} enters server {j} at block {x} for {k} blocks; the server holds"
+                f" [{a[j]}, {e[j]}), must be entered inside and run to its end, and each block"
+                " runs once",
+                rule="chain",
+                server=j,
+                chain=i,
+            )
+        x += k
+    if x != cluster.blocks + 1:
+        raise BadPlan(
+            f"chain {i} stops at block {x - 1}; it must run all {cluster.blocks}",
+            rule="chain",
+            chain=i,
+        )
+
+
+def check_memory(cluster: Cluster, placement: Placement, chains: Sequence[Chain] = ()) -> None:
+    """Rule 3: parameters and caches fit into every memory.
+
+    Raises
+    ------
+    BadPlan
+        Otherwise.
+    """
+    m, slots, used = placement.m, cluster.slots(placement.m), visits(chains, cluster.n)
+    for j in np.flatnonzero((slots < 0) | (used > slots))[:1].tolist():
+        unit = cluster.memory_unit
+        raise BadPlan(
+            f"server {j} ({cluster.servers[j]}) has memory {cluster.memory[j]:.6g} {unit};"
+            f" {m[j]} blocks take {cluster.block_size * m[j]:.6g} and leave"
+            f" {max(slots[j], 0):.0f} block caches, the chains need {used[j]:.0f}",
+            rule="memory",
+            server=j,
+        )
+
+
+def _all_served(demand: np.ndarray, chains: Sequence[Chain]) -> None:
+    "Rule 4."
+    served = [0] * len(demand)
+    for chain in chains:
+        served[chain.client] += chain.count
+    for c, (want, have) in enumerate(zip(demand.tolist(), served)):
+        if want != have:
+            raise BadPlan(
+                f"client {c} has {want} requests, its chains serve {have}", rule="requests"
+            )
+
+
+def _claims(plan: "Plan") -> dict[str, Any]:
+    "Rules 5 and 6 but for the sums: the claimed bound, scope and status, as they are kept."
+    if plan.guarantee < plan.cost * (1 - ROUNDING):
+        raise BadPlan(
+            f"the cost {plan.cost} is above the guarantee {plan.guarantee}", rule="guarantee"
+        )
+    scope = choice(plan.scope, "scope", Scope)
+    if scope == Scope.RELAYED:
+        if plan.forward and plan.bound > 0:
+            raise BadPlan(
+                "a bound on relayed chains says nothing about forwarded ones", rule="bound"
+            )
+        # a plan whose clients relay is one among the relayed
+        scope = Scope.ALL
+    if plan.bound > plan.cost * (1 + ROUNDING):
+        raise BadPlan(f"the bound {plan.bound} is above the cost {plan.cost}", rule="bound")
+    bound = min(plan.bound, plan.cost)
+    proved = scope == Scope.ALL and plan.cluster.alike and gap(plan.cost, bound) <= OPTIMALITY
+    status = plan.status or (Status.OPTIMAL if proved else Status.FEASIBLE)
+    if choice(status, "status", Status) == Status.OPTIMAL and not proved:
+        raise BadPlan(
+            f"the status is 'optimal' with cost {plan.cost} and bound {bound} of scope '{scope}'",
+            rule="status",
+        )
+    return {"bound": bound, "scope": scope, "status": Status(status)}
+
+
+def _reserved(cluster: Cluster, placement: Placement, design: int | None) -> None:
+    "Rule 7."
+    if design is None:
+        return
+    for j in np.flatnonzero(placement.m > cluster.counts(design))[:1].tolist():
+        raise BadPlan(
+            f"server {j} holds {placement.m[j]} blocks; reserving for {design} requests, it may"
+            f" hold {cluster.counts(design)[j]}",
+            rule="design",
+            server=j,
+        )
+
+
+# %% ../../nbs/blocks/02_plan.ipynb #6cfb2666
+def _costs(cluster: Cluster, chains: Sequence[Chain], forward: bool) -> list[float]:
+    "The time per token of each chain; the second half of rule 2."
+    costs = [token_time(cluster, chain, forward=forward) for chain in chains]
+    for i, (cost, chain) in enumerate(zip(costs, chains)):
+        if not np.isfinite(cost):
+            raise BadPlan(
+                f"client {chain.client} cannot reach a server of its chain {chain.servers}",
+                rule="chain",
+                chain=i,
+            )
+    return costs
+
+
+# %% ../../nbs/blocks/02_plan.ipynb #13f83aa4
+#| code-fold: true
 @dataclass(frozen=True, eq=False)
-class Plan:
-    """A placement and chains that `check` has accepted.
+class Plan(Result):
+    """A placement and chains that serve all requests, checked.
 
     Attributes
     ----------
@@ -211,13 +441,10 @@ class Plan:
     chains : tuple of Chain
         Alike chains are merged; ordered by client and cost.
     requests : ndarray (clients,) of int
-    cost : float
-        Mean time per request and generated token, in ``cluster.time_unit``; 0 without requests.
     bound : float
-        No plan costs less (of those that the method ranges over); 0 when the method knows nothing
-        better.
-    status : str
-        ``"optimal"``, ``"feasible"`` or ``"time_limit"``.
+        No plan of the ``scope`` costs less; 0 when the method knows nothing better.
+    status : Status
+        ``"optimal"``, ``"feasible"`` or ``"time_limit"``; where not given, what the numbers say.
     forward : bool
         Whether servers hand tokens straight to each other.
     guarantee : float
@@ -225,29 +452,81 @@ class Plan:
         promise.
     design : int or None
         The requests for which each server reserves caches, where the method has such a number.
+    scope : Scope
+        What the bound ranges over: ``"all"`` plans whose tokens travel as in this one (relayed or
+        forwarded), or the routings of this ``"placement"``.
+    cost : float
+        Mean time per request and generated token, in ``cluster.time_unit``; 0 without requests.
+        Computed.
+
+    Raises
+    ------
+    BadPlan
+        When a rule of the chapter *Plans* is broken; the message says which and where.
     """
 
     cluster: Cluster
     placement: Placement
-    chains: tuple
+    chains: tuple[Chain, ...]
     requests: np.ndarray
-    cost: float
-    bound: float
-    status: str
+    bound: float = 0.0
+    status: Status | None = None  # type: ignore[assignment]
     forward: bool = False
     guarantee: float = np.inf
     design: int | None = None
+    scope: Scope = Scope.ALL
+    cost: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        cluster, placement = self.cluster, self.placement
+        check_spans(cluster, placement)
+        shape = (len(cluster.clients),)
+        demand = finite(self.requests, "requests", shape=shape, whole=True)
+        chains = _merged(self.chains)
+        for i, chain in enumerate(chains):
+            _chain_runs(cluster, placement, i, chain)
+        check_memory(cluster, placement, chains)
+        _all_served(demand, chains)
+        costs = _costs(cluster, chains, self.forward)
+        total = sum(chain.count * cost for chain, cost in zip(chains, costs))
+        order = sorted(
+            range(len(chains)), key=lambda i: (chains[i].client, costs[i], chains[i].servers)
+        )
+        try:
+            bound = max(number(self.bound, "bound", infinite=True), 0.0)
+        except ValueError as error:
+            raise BadPlan(str(error), rule="bound") from None
+        self._put(
+            chains=tuple(chains[i] for i in order),
+            requests=demand,
+            cost=float(total / demand.sum()) if chains else 0.0,
+            bound=bound,
+            forward=bool(self.forward),
+            guarantee=number(self.guarantee, "guarantee", least=0, infinite=True),
+            design=None if self.design is None else whole(self.design, "design"),
+        )
+        self._put(**_claims(self))
+        _reserved(cluster, placement, self.design)
+        self._certify()
 
     @property
-    def gap(self) -> float:
-        """``cost / bound - 1``; 0 when both agree, infinite when the bound is 0."""
-        return (
-            0.0
-            if self.cost <= self.bound
-            else self.cost / self.bound - 1
-            if self.bound > 0
-            else np.inf
+    def value(self) -> float:
+        """The cost."""
+        return self.cost
+
+    @property
+    def tpot(self) -> float:
+        """Mean time per request and generated token; the cost."""
+        return self.cost
+
+    @property
+    def ttft(self) -> float:
+        """Mean time of the first token over all requests, relayed or forwarded as the plan is."""
+        total = sum(
+            c.count * token_time(self.cluster, c, prefill=True, forward=self.forward)
+            for c in self.chains
         )
+        return total / max(int(self.requests.sum()), 1)
 
     @property
     def client_cost(self) -> np.ndarray:
@@ -256,19 +535,10 @@ class Plan:
         """
         total = np.zeros(len(self.requests))
         for chain in self.chains:
-            total[chain.client] += chain.count * token_time(
-                self.cluster, chain, forward=self.forward
-            )
-        return np.divide(
-            total, self.requests, out=np.full(len(total), np.nan), where=self.requests > 0
-        )
-
-    @property
-    def first(self) -> float:
-        """Mean time of the first token over all requests (relayed by the client)."""
-        return sum(c.count * token_time(self.cluster, c, prefill=True) for c in self.chains) / max(
-            self.requests.sum(), 1
-        )
+            time = token_time(self.cluster, chain, forward=self.forward)
+            total[chain.client] += chain.count * time
+        none = np.full(len(total), np.nan)
+        return np.divide(total, self.requests, out=none, where=self.requests > 0)
 
     @property
     def visits(self) -> np.ndarray:
@@ -278,20 +548,19 @@ class Plan:
     def summary(self) -> str:
         """What a person reads first."""
         c, used = self.cluster, int((self.placement.m > 0).sum())
+        clients = f"{len(self.requests)} client{'s' * (len(self.requests) > 1)}"
+        of = "" if self.scope == Scope.ALL else " for this placement"
+        on = f"{c.blocks} blocks on {used} of {c.n} servers"
         lines = [
-            (
-                f"{self.requests.sum()} requests of {len(self.requests)}"
-                f" client{'s' * (len(self.requests) > 1)}, {c.blocks} blocks on {used} of {c.n}"
-                " servers"
-            ),
-            f"{self.cost:.6g} {c.time_unit} per token, bound {self.bound:.6g}, {self.status}",
+            f"{self.requests.sum()} requests of {clients}, {on}",
+            f"{self.cost:.6g} {c.time_unit} per token, bound {self.bound:.6g}{of}, {self.status}",
         ]
-        lines += [
-            f"  {chain.count:>5} × {c.clients[chain.client]}: "
-            + " → ".join(f"{c.servers[j]} ({k})" for j, k in zip(chain.servers, chain.blocks))
-            + f"  {token_time(c, chain, forward=self.forward):.6g} {c.time_unit}"
-            for chain in self.chains
-        ]
+        for chain in self.chains:
+            stops = zip(chain.servers, chain.blocks)
+            way = " → ".join(f"{c.servers[j]} ({k})" for j, k in stops)
+            time = token_time(c, chain, forward=self.forward)
+            who = c.clients[chain.client]
+            lines.append(f"  {chain.count:>5} × {who}: {way}  {time:.6g} {c.time_unit}")
         return "\n".join(lines)
 
     def to_frame(self):
@@ -300,48 +569,41 @@ class Plan:
 
         c, p = self.cluster, self.placement
         u, used = c.memory_unit, p.m > 0
-        return pd.DataFrame(
-            {
-                "first block": np.where(used, p.a, 0),
-                "last block": np.where(used, p.e - 1, 0),
-                "blocks": p.m,
-                f"parameters, {u}": c.block_size * p.m,
-                f"caches, {u}": c.cache_size * self.visits,
-                f"memory, {u}": c.memory,
-            },
-            index=pd.Index(c.servers, name="server"),
-        )
+        columns = {
+            "first block": np.where(used, p.a, 0),
+            "last block": np.where(used, p.e - 1, 0),
+            "blocks": p.m,
+            f"parameters, {u}": c.block_size * p.m,
+            f"caches, {u}": c.cache_size * self.visits,
+            f"memory, {u}": c.memory,
+        }
+        return pd.DataFrame(columns, index=pd.Index(c.servers, name="server"))
 
-    def __repr__(self):
+    def plot(self) -> Picture:
+        """Which blocks each server holds, and the chains through them; see `spans`."""
+        return spans(self.cluster, self.placement, self.chains)
+
+    def __repr__(self) -> str:
         return self.summary()
 
-    def _repr_html_(self):
+    def _repr_html_(self) -> str:
         from html import escape
 
-        return (
-            spans(self.cluster, self.placement, self.chains)
-            + f"<pre>{escape(self.summary())}</pre>"
-        )
+        return f"{self.plot()}<pre>{escape(self.summary())}</pre>"
 
 
-def visits(chains, n: int) -> np.ndarray:
-    """Block caches that chains use on each of n servers: ``Σ count · k``."""
-    used = np.zeros(n)
-    for chain in chains:
-        np.add.at(used, list(chain.servers), np.array(chain.blocks, float) * chain.count)
-    return used
-
-
+# %% ../../nbs/blocks/02_plan.ipynb #d3f32142
 def check(
     cluster: Cluster,
     placement: Placement,
-    chains,
-    requests,
+    chains: Iterable[Chain],
+    requests: Any,
     bound: float = 0.0,
-    status: str | None = None,
+    status: Status | str | None = None,
     forward: bool = False,
     guarantee: float = np.inf,
     design: int | None = None,
+    scope: Scope | str = Scope.ALL,
 ) -> Plan:
     """Verify a plan from its arrays alone, and compute its cost. Every method of this part returns
     what this function returns.
@@ -357,8 +619,9 @@ def check(
     bound : float
         A lower bound on the cost, in the same unit.
     status : str, optional
-        ``"optimal"`` when the bound is met, otherwise ``"feasible"``, unless given.
-    forward, guarantee, design
+        ``"optimal"`` when the bound is met and ranges over all plans, otherwise ``"feasible"``,
+        unless given.
+    forward, guarantee, design, scope
         See `Plan`.
 
     Returns
@@ -369,105 +632,79 @@ def check(
     ------
     BadPlan
         When a span leaves 1..L, parameters and caches exceed a memory, a chain does not run every
-        block once and each server to its end, the chains
-        do not serve the requests, or the bound is above the cost. The message says which and where.
+        block once and each server to its end, the chains do not serve the requests, or a claim
+        about the plan is not true of it. The message says which and where.
+    ValueError
+        When an argument is of another kind.
+
+    Examples
+    --------
+    >>> c = Cluster(4, 4, 1, memory=[16, 12], tau=[10, 20], rtt=[10, 10])
+    >>> way = Chain(0, (0, 1), (2, 2), count=2)
+    >>> check(c, Placement([1, 3], [2, 2]), [way], requests=2, bound=80)
+    2 requests of 1 client, 4 blocks on 2 of 2 servers
+    80 ms per token, bound 80, optimal
+          2 × client 0: server 0 (2) → server 1 (2)  80 ms
     """
-    L, n = cluster.blocks, cluster.n
-    a, m, e = placement.a, placement.m, placement.e
-    if len(m) != n:
-        raise BadPlan(f"the placement has {len(m)} servers, the cluster {n}", "span")
-    for j in np.flatnonzero((m < 0) | (a < 1) | (e > L + 1))[:1]:
-        raise BadPlan(
-            f"server {j} holds [{a[j]}, {e[j]}); it must lie in [1, {L + 1})", "span", server=int(j)
-        )
-    merged = {}
-    for i, chain in enumerate(chains):
-        x = 1
-        if (
-            not 0 <= chain.client < len(cluster.clients)
-            or chain.count < 1
-            or len(chain.servers) != len(chain.blocks)
-        ):
-            raise BadPlan(
-                f"chain {i} is {chain}; it needs a client below {len(cluster.clients)}, a count of"
-                " at least 1, and one number of blocks for each server",
-                "chain",
-                chain=i,
-            )
-        for j, k in zip(chain.servers, chain.blocks):
-            if not 0 <= j < n:
-                raise BadPlan(
-                    f"chain {i} visits server {j}; the cluster has servers 0 to {n - 1}",
-                    "chain",
-                    chain=i,
-                )
-            if k < 1 or x < a[j] or x + k != e[j]:
-                raise BadPlan(
-                    f"chain {i} enters server {j} at block {x} for {k} blocks; the server holds"
-                    f" [{a[j]}, {e[j]}), must be entered inside and run to its end, and each block"
-                    " runs once",
-                    "chain",
-                    server=j,
-                    chain=i,
-                )
-            x += k
-        if x != L + 1:
-            raise BadPlan(
-                f"chain {i} stops at block {x - 1}; it must run all {L}", "chain", chain=i
-            )
-        key = (chain.client, chain.servers, chain.blocks)
-        merged[key] = merged.get(key, 0) + chain.count
-    chains = [Chain(*key, count) for key, count in merged.items()]
-    slots, used = cluster.slots(m), visits(chains, n)
-    for j in np.flatnonzero((slots < 0) | (used > slots))[:1]:
-        raise BadPlan(
-            f"server {j} ({cluster.servers[j]}) has memory {cluster.memory[j]:.6g}"
-            f" {cluster.memory_unit}; {m[j]} blocks take {cluster.block_size * m[j]:.6g} and leave"
-            f" {max(slots[j], 0):.0f} block caches, the chains need {used[j]:.0f}",
-            "memory",
-            server=int(j),
-        )
+    check_spans(cluster, placement)
     demand = cluster.demand(requests)
-    served = np.bincount(
-        [c.client for c in chains], [c.count for c in chains], minlength=len(demand)
-    ).astype(int)
-    for c in np.flatnonzero(served != demand)[:1]:
-        raise BadPlan(
-            f"client {c} has {demand[c]} requests, its chains serve {served[c]}", "requests"
-        )
-    costs = np.array([token_time(cluster, c, forward=forward) for c in chains])
-    for i in np.flatnonzero(~np.isfinite(costs))[:1]:
-        raise BadPlan(
-            f"client {chains[i].client} cannot reach a server of its chain {chains[i].servers}",
-            "chain",
-            chain=int(i),
-        )
-    cost = float(costs @ [c.count for c in chains] / demand.sum()) if chains else 0.0
-    if bound > cost * (1 + 1e-6) + TOLERANCE:
-        raise BadPlan(f"the bound {bound} is above the cost {cost}", "bound")
-    bound = min(float(bound), cost)
-    if status is None:
-        status = "optimal" if bound >= cost * (1 - 1e-9) else "feasible"
-    order = sorted(
-        range(len(chains)), key=lambda i: (chains[i].client, costs[i], chains[i].servers)
-    )
-    return Plan(
-        cluster,
-        placement,
-        tuple(chains[i] for i in order),
-        demand,
-        cost,
-        bound,
-        status,
-        forward,
-        float(guarantee),
-        design,
+    return checked(
+        cluster, placement, chains, demand, bound, status, forward, guarantee, design, scope
     )
 
 
-# %% ../../nbs/blocks/02_plan.ipynb #6cfb2666
+def checked(
+    cluster: Cluster,
+    placement: Placement,
+    chains: Iterable[Chain],
+    demand: np.ndarray,
+    *claims: Any,
+    **more: Any,
+) -> Plan:
+    """`check` for a method that has parsed the requests; ``demand`` is from `Cluster.demand`."""
+    return Plan(cluster, placement, chains, demand, *claims, **more)  # type: ignore[arg-type]
+
+
+# %% ../../nbs/blocks/02_plan.ipynb #e8c45e40
 #| code-fold: true
-def spans(cluster: Cluster, placement: Placement, chains=(), size=(640, 0)) -> Picture:
+def _span_rows(
+    cluster: Cluster, placement: Placement, x: Callable, top: int, row: int, right: float
+) -> list:
+    "A name, a rule and a bar for each server."
+    from html import escape
+
+    body = []
+    for j, (a, m) in enumerate(zip(placement.a, placement.m)):
+        y = top + row * j
+        name = escape(cluster.servers[j])
+        body.append(f'<text x="{x(1) - 8}" y="{y + 15}" text-anchor="end">{name}</text>')
+        body.append(f'<path class="grid" d="M{x(1)} {y + row}H{right}"/>')
+        if m > 0:
+            width = x(a + m) - x(a) - 1
+            body.append(
+                f'<rect x="{x(a):.1f}" y="{y + 4}" width="{width:.1f}" height="{row - 7}"'
+                f' fill="{PALETTE[-1]}" fill-opacity="0.35"/>'
+            )
+    return body
+
+
+def _chain_line(chain: Chain, x: Callable, top: float, row: int, colour: str) -> str:
+    "The way of a chain through the rows."
+    at, path = 1, []
+    for j, k in zip(chain.servers, chain.blocks):
+        y = top + row * j
+        path.append(f"{'L' if path else 'M'}{x(at):.1f} {y:.1f}L{x(at + k) - 1:.1f} {y:.1f}")
+        at += k
+    style = 'fill="none" stroke-width="3" stroke-linejoin="round"'
+    return f'<path d="{"".join(path)}" {style} stroke="{colour}"/>'
+
+
+def spans(
+    cluster: Cluster,
+    placement: Placement,
+    chains: Sequence[Chain] = (),
+    size: tuple[int, int] = (640, 0),
+) -> Picture:
     """Draw which blocks each server holds, and the chains through them.
 
     Parameters
@@ -476,6 +713,8 @@ def spans(cluster: Cluster, placement: Placement, chains=(), size=(640, 0)) -> P
     placement : Placement
     chains : sequence of Chain
         Up to seven are drawn, each in a colour; a thick piece is what a chain runs on a server.
+    size : (int, int)
+        Width and height in pixels; a height of 0 is as high as the servers need.
 
     Returns
     -------
@@ -488,40 +727,39 @@ def spans(cluster: Cluster, placement: Placement, chains=(), size=(640, 0)) -> P
     width, height = size[0], size[1] or top + row * cluster.n + 30
     x = lambda b: left + (b - 1) / L * (width - left - 12)
     body = [f'<text x="{left}" y="16" font-weight="bold">blocks 1 to {L}</text>']
-    for j, (a, m) in enumerate(zip(placement.a, placement.m)):
-        y = top + row * j
-        body.append(
-            f'<text x="{left - 8}" y="{y + 15}"'
-            f' text-anchor="end">{escape(cluster.servers[j])}</text><path class="grid" d="M{left}'
-            f' {y + row}H{width - 12}"/>'
-        )
-        if m:
-            body.append(
-                f'<rect x="{x(a):.1f}" y="{y + 4}" width="{x(a + m) - x(a) - 1:.1f}"'
-                f' height="{row - 7}" fill="{PALETTE[-1]}" fill-opacity="0.35"/>'
-            )
-    for i, chain in enumerate(chains[:7]):
-        at, path, shift = 1, [], 7 + 8 * (i + 1) / (1 + min(len(chains), 7))
-        for j, k in zip(chain.servers, chain.blocks):
-            y = top + row * j + shift - 1
-            path.append(f"{'L' if path else 'M'}{x(at):.1f} {y:.1f}L{x(at + k) - 1:.1f} {y:.1f}")
-            at += k
-        body.append(
-            f'<path d="{"".join(path)}" fill="none" stroke="{PALETTE[i % 6]}" stroke-width="3"'
-            ' stroke-linejoin="round"/>'
-        )
-    for b in sorted({1, *range(max(1, L // 10), L + 1, max(1, L // 10)), L}):
-        body.append(
-            f'<text x="{(x(b) + x(b + 1)) / 2:.1f}" y="{height - 10}"'
-            f' text-anchor="middle">{b}</text>'
-        )
+    body += _span_rows(cluster, placement, x, top, row, width - 12)
+    drawn = list(chains)[:7]
+    for i, chain in enumerate(drawn):
+        shift = 6 + 8 * (i + 1) / (1 + len(drawn))
+        body.append(_chain_line(chain, x, top + shift, row, PALETTE[i % 6]))
+    step = max(1, L // 10)
+    for b in sorted({1, *range(step, L + 1, step), L}):
+        middle = (x(b) + x(b + 1)) / 2
+        body.append(f'<text x="{middle:.1f}" y="{height - 10}" text-anchor="middle">{b}</text>')
     said = "; ".join(
         f"{cluster.servers[j]} holds blocks {a} to {a + m - 1}"
         for j, (a, m) in enumerate(zip(placement.a, placement.m))
-        if m
+        if m > 0
     )
     return Picture(
         f'<svg class="plot" viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
         f' role="img" aria-label="{escape(said)}"'
         f' xmlns="http://www.w3.org/2000/svg">{"".join(body)}</svg>'
     )
+
+
+# %% ../../nbs/blocks/02_plan.ipynb #c2ff1820
+def tried(blocks_on_first=2, to_second=2):
+    "A plan for four requests on three servers, or the rule that it breaks."
+    cluster = Cluster(
+        4, 4, 1, memory=[16, 12, 12], tau=[10, 20, 20], rtt=[10, 10, 10], servers=["A", "B", "C"]
+    )
+    first, rest = blocks_on_first, 4 - blocks_on_first
+    placement = Placement([1, first + 1, first + 1], [first, rest, rest])
+    ways = ((1, to_second), (2, 4 - to_second))
+    chains = [Chain(0, (0, j), (first, rest), count) for j, count in ways if count]
+    try:
+        said = f"{check(cluster, placement, chains, 4).cost:g} ms per token"
+    except BadPlan as error:
+        said = f"{error.rule}: {error}"
+    return Picture(f"{spans(cluster, placement, chains)}<p>{said}</p>")

@@ -24,7 +24,7 @@ def vectors(offers, cluster, requests):
     order of price.
     """
     kinds = [
-        (cluster.memory == M) & (cluster.tau == tau) & (cluster.price == price)
+        (cluster.memory == M) & (cluster.tau == tau) & (cluster.rent == price)
         for M, tau, price in offers
     ]
     u = np.stack(
@@ -43,7 +43,7 @@ def rented(cluster, offers, counts, requests, relaxed=False):
     t = order_rtt(cluster, requests, "mean")
     take, rows = [], []
     for (M, tau, price), u in zip(offers, counts):
-        j = np.flatnonzero((cluster.memory == M) & (cluster.tau == tau) & (cluster.price == price))
+        j = np.flatnonzero((cluster.memory == M) & (cluster.tau == tau) & (cluster.rent == price))
         take.append(j[np.argsort(t[j], kind="stable")[:u]])
         rows.append(np.sort(cluster.rtt[:, j], axis=1)[:, :u])
     some = cluster.take(np.concatenate(take).astype(int))
@@ -133,7 +133,7 @@ def rental(cluster, requests, time_limit=30.0) -> Frontier:
     Parameters
     ----------
     cluster : Cluster
-        The servers on offer, with ``price``; few types (equal memory, tau and price).
+        The servers on offer, with ``rent``; few types (equal memory, tau and price).
     requests : int or array_like (clients,)
     time_limit : float
         Seconds.
@@ -155,17 +155,15 @@ def rental(cluster, requests, time_limit=30.0) -> Frontier:
     type. All numbers are tried in the order of price; one whose
     lower bound is not below the best cost so far is skipped.
     """
-    if cluster.price is None:
-        raise ValueError(
-            "rental: the cluster has no prices; give price=, one number for each server"
-        )
+    if cluster.rent is None:
+        raise ValueError("rental: the cluster has no rents; give rent=, one number for each server")
     demand = cluster.demand(requests)
-    rows = np.unique(np.stack([cluster.memory, cluster.tau, cluster.price], axis=1), axis=0)[::-1]
+    rows = np.unique(np.stack([cluster.memory, cluster.tau, cluster.rent], axis=1), axis=0)[::-1]
     offers = [tuple(map(float, row)) for row in rows]
     size = int(
         np.prod(
             [
-                1.0 + ((cluster.memory == M) & (cluster.tau == tau) & (cluster.price == p)).sum()
+                1.0 + ((cluster.memory == M) & (cluster.tau == tau) & (cluster.rent == p)).sum()
                 for M, tau, p in offers
             ]
         )
@@ -174,8 +172,8 @@ def rental(cluster, requests, time_limit=30.0) -> Frontier:
         raise TooLarge(
             f"rental: {len(offers)} types of servers have {size} numbers to try; the limit is"
             " 20000. Offer fewer types",
-            size,
-            20_000,
+            size=size,
+            limit=20_000,
         )
     began, best, points, complete = time.perf_counter(), np.inf, [], True
     floor = lone_bound(cluster, demand)

@@ -16,16 +16,14 @@ __all__ = [
 ]
 
 # %% ../../nbs/experts/02_one_step.ipynb #aa5d1cc0
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from .model import added, check_loads, even_split, latency, water_level
 from ..tools.answers import whole
-
-if TYPE_CHECKING:
-    from serving_or.tools.plots import Picture
+from ..tools.plots import Picture
 
 
 # %% ../../nbs/experts/02_one_step.ipynb #4dc1bf38
@@ -339,9 +337,9 @@ STEP_LOADS = {
 }
 
 
-def latency_or_moves(k: int = 6, price: float = 2.0, load: str = "skewed") -> "Picture":
+def latency_or_moves(k: int = 6, price: float = 2.0, load: str = "skewed") -> Picture:
     """Latency of six experts after one step of never, lazy chase and myopic, from an even split."""
-    from serving_or.tools.plots import Picture, bars, table
+    from serving_or.tools.plots import bars, table
 
     loads, start = np.array(STEP_LOADS[load], float), even_split(6, k)
     answers = {

@@ -88,11 +88,12 @@ def gap(value: float, bound: float) -> float:
     >>> gap(0, 0)
     0.0
     """
+    value, bound = float(value), float(bound)
     if _close(value, bound):
         return 0.0
     if value == 0:
         return float(np.copysign(np.inf, -bound))
-    return 1.0 if np.isinf(value) else float((value - bound) / abs(value))
+    return 1.0 if np.isinf(value) else (value - bound) / abs(value)
 
 
 def ratio(value: float, bound: float) -> float:
@@ -120,7 +121,8 @@ def ratio(value: float, bound: float) -> float:
     >>> ratio(1, 0)
     inf
     """
-    return 1.0 if _close(value, bound) else np.inf if bound <= 0 else float(value / bound)
+    value, bound = float(value), float(bound)
+    return 1.0 if _close(value, bound) else np.inf if bound <= 0 else value / bound
 
 
 # %% ../../nbs/tools/01_answers.ipynb #001ab851
@@ -202,7 +204,8 @@ def _as_float(value: Any) -> float:
     if isinstance(value, np.ndarray) and value.ndim == 0 and not np.ma.isMaskedArray(value):
         value = value[()]
     given: Any = value
-    if isinstance(given, bool | np.bool_) or not isinstance(given, numbers.Real | Decimal):
+    no_number = bool | np.bool_ | np.timedelta64
+    if isinstance(given, no_number) or not isinstance(given, numbers.Real | Decimal):
         return np.nan
     try:
         return float(given)
@@ -388,11 +391,11 @@ def _numbers(values: Any, name: str) -> np.ndarray:
         at = _first(np.ma.getmaskarray(values))
         raise ValueError(f"{_at(name, at)} is masked; it must be a number")
     try:
-        array = np.asarray(values)
+        # [1, "a"] would be two texts for NumPy, [2, True] two numbers: look at what was given
+        array = np.asarray(values, dtype=object if _hides(values) else None)
         if array.dtype.kind not in "iuf":
-            # [1, "a"] would be two texts for NumPy: look at what was given
             array = np.asarray(values, dtype=object)
-    except (ValueError, TypeError, OverflowError):
+    except (ValueError, TypeError, OverflowError, RecursionError):
         raise ValueError(f"{name} must be numbers in rows of equal length") from None
     if array.dtype.kind in "iuf":
         with np.errstate(over="ignore"):
@@ -403,6 +406,16 @@ def _numbers(values: Any, name: str) -> np.ndarray:
         if np.isnan(result[at]) and not _is_nan(array[at]):
             _refuse(array[at], _at(name, at), "a number")
     return result
+
+
+def _hides(values: Any) -> bool:
+    "Whether lists hold booleans or masked elements among numbers."
+    if not isinstance(values, list | tuple):
+        return str(getattr(values, "dtype", "")) == "bool" or values is np.ma.masked
+    kinds = set(map(type, values))
+    if kinds <= {int, float}:
+        return False
+    return bool(kinds & {bool, np.bool_}) or any(map(_hides, values))
 
 
 def _is_nan(value: Any) -> bool:

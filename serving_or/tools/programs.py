@@ -256,7 +256,14 @@ def _implied(program: Program, passes: int = 3) -> tuple[np.ndarray, np.ndarray]
     return lower, np.where(np.isinf(program.upper), upper, program.upper)
 
 
-def _tighten(row, column, a, limit, lower, upper) -> None:
+def _tighten(
+    row: np.ndarray,
+    column: np.ndarray,
+    a: np.ndarray,
+    limit: np.ndarray,
+    lower: np.ndarray,
+    upper: np.ndarray,
+) -> None:
     "Lower the upper limits and raise the lower ones, from rows sum(a x) <= limit."
     least = np.where(a > 0, a * lower[column], a * upper[column])
     count = limit.size
@@ -350,7 +357,7 @@ class Outcome(StrEnum):
     INFEASIBLE = "infeasible"
     UNBOUNDED = "unbounded"
     TIME_LIMIT = "time_limit"
-    IMPRECISE = "imprecise"  # the solver's point breaks limits by more than it may
+    IMPRECISE = "imprecise"  # the solver says optimal, and the numbers do not
     FAILED = "failed"  # the solver gave up
 
 
@@ -361,13 +368,14 @@ class Solution(Record):
     Attributes
     ----------
     status : Outcome
-        ``"optimal"``, ``"infeasible"``, ``"unbounded"``, ``"time_limit"``, ``"imprecise"``,
+        ``"optimal"``, ``"infeasible"``, ``"unbounded"``, ``"time_limit"``, ``"imprecise"`` (the
+        solver calls it optimal, but its point breaks limits or its bound is far from the value),
         ``"failed"``.
     x : ndarray (columns,) or None
         The best point found; it is within all limits up to 1e-6, relatively, and whole where it
         must be.
     multipliers : ndarray (rows,) or None
-        Of a linear program, in the unit of the costs.
+        Of a linear program, in the unit of the costs; of an infeasible one, those that prove it.
     reduced : ndarray (columns,) or None
         Reduced costs of a linear program.
     value : float
@@ -375,7 +383,7 @@ class Solution(Record):
     bound : float
         No point costs less; infinite when there is none, minus infinity when nothing is known.
     trusted : bool
-        Whether the bound rests on the solver's word.
+        Whether the bound, or that there is no point, rests on the solver's word.
     seconds : float
         From the call to the answer, building included.
     """
@@ -418,10 +426,16 @@ _LARGEST, _SMALLEST = 2.0**40, 2.0**-13  # rows with all entries beyond are scal
 
 
 def _exponent(cost: np.ndarray, unit: float | None) -> int:
-    "The power of two that costs are divided by: near a unit, or near the largest cost."
-    largest = int(np.frexp(np.abs(cost).max(initial=0.0))[1])
+    "The power of two that costs are divided by."
+    size = np.abs(cost[cost != 0])
+    largest = size.max(initial=0.0)
+    top = int(np.frexp(largest)[1])
+    if unit is None:
+        # what is smaller is rounding of the largest
+        least = size[size > largest * 2.0**-40].min(initial=largest)
+        return min(top, int(np.frexp(least)[1]) + 10)
     # HiGHS takes a cost of 1e20 for infinite
-    return largest if unit is None else max(int(np.frexp(unit)[1]), largest - 49)
+    return max(int(np.frexp(unit)[1]), top - 49)
 
 
 def _row_exponents(matrix: Any) -> np.ndarray:
@@ -454,6 +468,7 @@ class _Said:
     reduced: np.ndarray | None = None
     bound: float = -np.inf  # of the tree
     unclear: bool = False  # infeasible or unbounded
+    tolerance: float = 0.0  # relative gap that was asked for
 
 
 def _highspy() -> Any:
@@ -524,13 +539,23 @@ def _read(highspy: Any, solver: Any, mixed: bool) -> _Said:
         said.x = np.array(solution.col_value)
     if mixed:
         said.bound = float(solver.getInfo().mip_dual_bound)
+    elif outcome == Outcome.INFEASIBLE:
+        _, there, ray = solver.getDualRay()
+        said.multipliers = np.array(ray) if there else None
     elif solution.dual_valid:
         said.multipliers = np.array(solution.row_dual)
         said.reduced = np.array(solution.col_dual)
     return said
 
 
-def _with_highs(highspy, program, clock, start, tolerance, options) -> _Said:
+def _with_highs(
+    highspy: Any,
+    program: Program,
+    clock: Clock,
+    start: tuple[np.ndarray, np.ndarray] | None,
+    tolerance: float,
+    options: Mapping[str, Any] | None,
+) -> _Said:
     "One run of HiGHS."
     mixed = bool(program.integer.any())
     limits = {"time_limit": clock.left(), "mip_rel_gap": tolerance, "mip_abs_gap": 1e-9}
@@ -630,12 +655,14 @@ def _clean(program: Program, x: np.ndarray | None) -> np.ndarray | None:
 def _point(program: Program, x: np.ndarray | None, clock: Clock) -> np.ndarray | None:
     "The point that is returned for the solver's x, if there is one."
     near = _clean(program, x)
-    if near is None or _fits(program, near):
-        return near
+    return near if near is None or _fits(program, near) else _completed(program, near, clock)
+
+
+def _completed(program: Program, near: np.ndarray, clock: Clock) -> np.ndarray | None:
+    "The best point with the same whole numbers, by a linear program."
     whole = program.integer
-    if not whole.any() or clock.over():
+    if whole.all() or not whole.any() or clock.over():
         return None
-    # the same whole numbers, and the best of the other columns for them
     fixed = replace(
         program,
         lower=np.where(whole, near, program.lower),
@@ -663,9 +690,8 @@ def _tree_bound(program: Program, said: _Said, value: float, clock: Clock) -> tu
     "The bound of an integer program, and whether it rests on trust."
     proved = min(dual_bound(program, np.zeros(program.low.size)), value)
     tree = said.bound - _MARGIN * abs(said.bound) if np.isfinite(said.bound) else -np.inf
-    if tree <= value:
-        return max(tree, proved), tree > proved
-    # a bound above the cost of a point is wrong, so nothing of the tree is believed
+    if tree <= value + _FEASIBLE * abs(value):
+        return max(min(tree, value), proved), tree > proved
     if not clock.over():
         relaxed = solve(program, clock.left(), relaxed=True)
         if not relaxed.trusted and relaxed.bound <= value:
@@ -673,19 +699,44 @@ def _tree_bound(program: Program, said: _Said, value: float, clock: Clock) -> tu
     return proved, False
 
 
+def _room(program: Program, x: np.ndarray, value: float, tolerance: float) -> float:
+    "How far value and bound of an optimum may be apart."
+    size = np.abs(program.cost)
+    typical = float(np.median(size[size > 0])) if size.any() else 0.0
+    return max(tolerance, 1e-6) * abs(value) + 1e-8 * (size @ np.abs(x) + typical)
+
+
+def _nothing_fits(program: Program, said: _Said, clock: Clock) -> Solution:
+    "An infeasible program, with multipliers that prove it where there are some."
+    y = said.multipliers
+    if program.integer.any():
+        y = solve(program, clock.left(), relaxed=True).multipliers
+    if y is not None:
+        free = replace(program, cost=np.zeros_like(program.cost))
+        y = next((z for z in (y, -y) if dual_bound(free, z) > 0), None)
+    return Solution(
+        said.outcome, multipliers=y, bound=np.inf, trusted=y is None, seconds=clock.spent()
+    )
+
+
 def _told(program: Program, said: _Said, clock: Clock) -> Solution:
     "Everything that a run has shown, checked."
     if said.outcome == Outcome.INFEASIBLE:
-        return Solution(said.outcome, bound=np.inf, trusted=True, seconds=clock.spent())
+        return _nothing_fits(program, said, clock)
     if said.outcome == Outcome.UNBOUNDED:
         return Solution(said.outcome, seconds=clock.spent())
+    mixed = program.integer.any()
     x = _point(program, said.x, clock)
+    if mixed and x is not None and said.bound > program.cost @ x + _MARGIN * abs(said.bound):
+        better = _completed(program, x, clock)
+        x = x if better is None else better
     value = np.inf if x is None else float(program.cost @ x)
-    if program.integer.any():
+    if mixed:
         bound, trusted = _tree_bound(program, said, value, clock)
     else:
         bound, trusted = _linear_bound(program, said, value)
-    lost = x is None and said.outcome == Outcome.OPTIMAL
+    agree = x is not None and value - bound <= _room(program, x, value, said.tolerance)
+    lost = said.outcome == Outcome.OPTIMAL and not agree
     return Solution(
         Outcome.IMPRECISE if lost else said.outcome,
         x,
@@ -766,7 +817,13 @@ def solve(
     said = _run(program, clock, begin, tolerance, unit, options)
     if said.unclear:
         said.outcome = _infeasible_or_unbounded(program, clock)
-    return _told(program, said, clock)
+    found = _told(program, said, clock)
+    if found.status == Outcome.IMPRECISE and unit is None and 0 < abs(found.value) < np.inf:
+        # the largest cost has hidden the ones that matter
+        again = solve(program, clock.left(), start, False, tolerance, abs(found.value), options)
+        better = again.status == Outcome.OPTIMAL
+        found = replace(again if better else found, seconds=clock.spent())
+    return found
 
 
 def _start(program: Program, start: Any) -> tuple[np.ndarray, np.ndarray] | None:
@@ -782,7 +839,14 @@ def _start(program: Program, start: Any) -> tuple[np.ndarray, np.ndarray] | None
     return columns, values
 
 
-def _run(program, clock, begin, tolerance, unit, options) -> _Said:
+def _run(
+    program: Program,
+    clock: Clock,
+    begin: tuple[np.ndarray, np.ndarray] | None,
+    tolerance: float,
+    unit: float | None,
+    options: Mapping[str, Any] | None,
+) -> _Said:
     "Scale, run a solver if there is time, scale back."
     if clock.over():
         return _Said(Outcome.TIME_LIMIT)
@@ -792,9 +856,11 @@ def _run(program, clock, begin, tolerance, unit, options) -> _Said:
         said = _with_scipy(small, clock, tolerance)
     else:
         said = _with_highs(highspy, small, clock, begin, tolerance, options)
+    said.tolerance = tolerance
     said.bound = float(np.ldexp(said.bound, e))
-    if said.multipliers is not None and said.reduced is not None:
+    if said.multipliers is not None:
         said.multipliers = np.ldexp(said.multipliers, e - rows)
+    if said.reduced is not None:
         said.reduced = np.ldexp(said.reduced, e)
     return said
 
@@ -869,9 +935,9 @@ class Model:
         self._vectors: dict[str, list[np.ndarray]] = {
             name: [] for name in ("cost", "lower", "upper", "low", "high")
         }
-        self._entries: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+        # what was added, and its first row and column
+        self._parts: list[tuple[Any, int, int]] = []
         self._width = self._height = 0
-        self._options, self._spent = dict(options or {}), 0.0
         unit = None if unit is None else number(unit, "unit", above=0)
         self._e = _exponent(np.zeros(0) if program is None else program.cost, unit)
         self._highspy = _highspy()
@@ -967,9 +1033,11 @@ class Model:
         from scipy.sparse import csc_array
 
         vectors = {name: _joined([[v] for v in vs], 1)[0] for name, vs in self._vectors.items()}
-        value, row, column = _joined(self._entries, 3)
-        at = (row.astype(int), column.astype(int))
-        matrix = csc_array((value, at), shape=(self._height, self._width))
+        parts = [(A.tocoo(), row, column) for A, row, column in self._parts]
+        entries = [(A.data, A.row + row, A.col + column) for A, row, column in parts]
+        value, i, k = _joined(entries, 3)
+        shape = (self._height, self._width)
+        matrix = csc_array((value, (i.astype(int), k.astype(int))), shape=shape)
         return Program(integer=np.zeros(self._width, bool), matrix=matrix, at={}, **vectors)
 
     def run(self, time_limit: float | None = None, prove: bool = True) -> Solution:
@@ -1015,8 +1083,9 @@ class Model:
         with _own_threads(self._highspy):
             self._solver.run()
         said = _read(self._highspy, self._solver, False)
-        if said.multipliers is not None and said.reduced is not None:
+        if said.multipliers is not None:
             said.multipliers = np.ldexp(said.multipliers, self._e)
+        if said.reduced is not None:
             said.reduced = np.ldexp(said.reduced, self._e)
         return said
 
@@ -1032,8 +1101,8 @@ class Model:
 
     def _keep(self, A: Any, row: int, column: int, **vectors: np.ndarray) -> None:
         "Remember what was added."
-        A = A.tocoo()
-        self._entries.append((A.data, A.row + row, A.col + column))
+        if A.nnz:
+            self._parts.append((A, row, column))
         for name, values in vectors.items():
             self._vectors[name].append(values)
 
