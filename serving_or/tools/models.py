@@ -153,6 +153,7 @@ class Card(Record):
     def __post_init__(self) -> None:
         parameters = finite(self.parameters, "parameters", ndim=1, least=1, whole=True)
         shape = parameters.shape
+        whole(parameters.size, "the number of blocks", least=1)
         counts = ("hidden_size", "outside", "num_experts", "num_experts_per_tok", "draft")
         heads = ("num_attention_heads", "num_key_value_heads", "head_dim")
         self._put(
@@ -761,7 +762,7 @@ def _counted(c: _Config, f: Family) -> dict[str, Any]:
         "hidden_size": d,
         "parameters": each,
         "values": np.full(L, attention.values),
-        "window": np.where(sliding, c.whole("sliding_window", 1) if sliding.any() else 1, np.inf),
+        "window": np.where(sliding, c.whole("sliding_window") if sliding.any() else 1, np.inf),
         "outside": _outside(c, f, d),
         "expert": np.where(sparse, one, 0),
         "num_experts": count,
