@@ -249,6 +249,8 @@ def paths(draw, experts=(1, 6), steps=(1, 25)):
 # ---- blocks: clusters and placements ----
 
 # four requests on four blocks: the best plan costs 80, the one that reserves for all costs 90
+# memory for four requests only where the small servers share them
+EXAMPLE_A = Cluster(4, 4, 1, [24, 6, 6], [10, 20, 20], [10, 10, 10])
 THREE = Cluster(4, 4, 1, [16, 12, 12], [10, 20, 20], [10, 10, 10])
 BEST = Placement([1, 3, 3], [2, 2, 2])
 WAYS = [Chain(0, (0, 1), (2, 2), 2), Chain(0, (0, 2), (2, 2), 2)]

@@ -4,83 +4,189 @@
 
 # %% auto #0
 __all__ = [
-    "PLENTY",
-    "labels",
-    "after_loss",
-    "by_domain",
     "surviving",
     "place_robust",
     "losses",
     "RobustPlan",
     "robust",
     "largest_robust",
+    "largest_robust_for",
 ]
 
 # %% ../../nbs/blocks/11_failures.ipynb #6d688b8d
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import combinations, product
+from itertools import combinations
 from math import comb
 
 import numpy as np
 
-from .conservative_greedy import NoPlacement, order_rtt, pace
-from .designs import candidate_designs
-from .flow import route_exact
-from .plan import Infeasible, NotFound, Placement, Plan, TooLarge, check
+from .cluster import Cluster
+from .conservative_greedy import ORDERS, NoPlacement, order_rtt, pace, place_for
+from .designs import candidate_designs, exact_chains
+from .plan import Placement, Plan, checked, spans
 from .routing import bulk, lone_bound
+from serving_or.tools.answers import (
+    Clock,
+    Infeasible,
+    NotFound,
+    Result,
+    TooLarge,
+    choice,
+    number,
+    progress,
+    whole,
+)
+from ..tools.plots import Picture, bars
 
 # %% ../../nbs/blocks/11_failures.ipynb #e8aeeb0b
-PLENTY = 1e9  # sessions; stands for infinity where caches take no memory
+# sessions; stands for infinity where caches take no memory
+PLENTY = 1e9
 
 
-def labels(cluster):
+def labels(cluster: Cluster) -> tuple[np.ndarray, tuple]:
     """The domain of each server as a number ``(n,)``, and their names; every server is its own
     domain when the cluster has none.
     """
-    names = (
-        tuple(range(cluster.n)) if cluster.domain is None else tuple(dict.fromkeys(cluster.domain))
-    )
+    if cluster.domain is None:
+        return np.arange(cluster.n), tuple(range(cluster.n))
+    names = tuple(dict.fromkeys(cluster.domain))
     at = {name: i for i, name in enumerate(names)}
-    return (
-        np.arange(cluster.n)
-        if cluster.domain is None
-        else np.array([at[d] for d in cluster.domain])
-    ), names
+    return np.array([at[d] for d in cluster.domain], int), names
 
 
-def after_loss(C, failures):
-    """What is left of capacities by domain ``(domains, L)`` when the largest ones of each block are
-    lost ``(L,)``.
-    """
-    if failures >= len(C):
-        return np.zeros(C.shape[1])
-    return C.sum(axis=0) - (
-        np.partition(C, len(C) - failures, axis=0)[len(C) - failures :].sum(axis=0)
-        if failures
-        else 0.0
-    )
-
-
-def by_domain(cluster, placement):
+def by_domain(cluster: Cluster, placement: Placement) -> np.ndarray:
     """The capacity that each domain gives each block ``(domains, L)``."""
     label, names = labels(cluster)
+    f = np.minimum(cluster.sessions(placement.m), PLENTY)
     C = np.zeros((len(names), cluster.blocks))
-    np.add.at(
-        C,
-        label,
-        placement.hosts(cluster.blocks)
-        * np.minimum(cluster.sessions(placement.m), PLENTY)[:, None],
-    )
+    np.add.at(C, label, placement.hosts(cluster.blocks) * f[:, None])
     return C
 
 
-def surviving(cluster, placement, failures=1) -> np.ndarray:
-    """rho, the capacity of each block that is left whatever set of so many domains fails ``(L,)``."""
-    return after_loss(by_domain(cluster, placement), failures)
+def after_loss(C: np.ndarray, failures: int) -> np.ndarray:
+    """Formula (eq-failures-surviving): what is left of capacities by domain ``(domains, L)`` when
+    the largest ones of each block are lost ``(L,)``.
+    """
+    kept = max(len(C) - failures, 0)
+    return np.partition(C, kept - 1, axis=0)[:kept].sum(axis=0) if kept else np.zeros(C.shape[1])
 
 
 # %% ../../nbs/blocks/11_failures.ipynb #81a49ae3
-def place_robust(cluster, requests, failures=1, design=None, rank="max") -> Placement:
+def surviving(cluster: Cluster, placement: Placement, failures: int = 1) -> np.ndarray:
+    """rho, the capacity of each block that is left whatever set of so many domains fails.
+
+    Parameters
+    ----------
+    cluster : Cluster
+        With ``domain``; without, each server fails alone.
+    placement : Placement
+    failures : int
+        Domains that fail at the same time.
+
+    Returns
+    -------
+    ndarray (L,)
+        Requests.
+
+    Raises
+    ------
+    ValueError
+        When ``failures`` is not a whole number, at least 0.
+
+    Examples
+    --------
+    >>> from serving_or.blocks import Cluster, Placement, surviving
+    >>> c = Cluster(2, 1, 1, memory=[6, 6, 3], tau=1, rtt=1, domain=["here", "there", "there"])
+    >>> surviving(c, Placement([1, 1, 1], [2, 2, 1])).tolist()
+    [2.0, 2.0]
+    """
+    return after_loss(by_domain(cluster, placement), whole(failures, "failures"))
+
+
+# %% ../../nbs/blocks/11_failures.ipynb #e73a4b19
+class _Sessions:
+    "Capacities by domain, while servers are put on the line and taken away."
+
+    def __init__(self, cluster: Cluster, m: np.ndarray, failures: int, requests: int):
+        self.label, names = labels(cluster)
+        self.m, self.f = m, np.minimum(cluster.sessions(m), PLENTY)
+        self.C = np.zeros((len(names), cluster.blocks))
+        self.failures, self.requests = failures, requests
+        self.weight = np.array([1.02, *[1.01] * (failures - 1), *[1.0] * (failures > 0)])
+
+    def put(self, j: int, start: int, times: int = 1):
+        self.C[self.label[j], start : start + self.m[j]] += times * self.f[j]
+
+    def short(self) -> np.ndarray:
+        "What each block lacks."
+        return np.maximum(self.requests - after_loss(self.C, self.failures), 0)
+
+    def copies(self) -> np.ndarray:
+        "What counts of each block, with the weights of its copies."
+        left = [after_loss(self.C, q) for q in range(self.failures + 1)]
+        return self.weight @ np.minimum(left, self.requests)
+
+    def everywhere(self, j: int, value: Callable) -> np.ndarray:
+        "How a value of each block would change if server j held it; summed over each window."
+        before = value()
+        self.C[self.label[j]] += self.f[j]
+        total = np.concatenate([[0.0], np.cumsum(value() - before)])
+        self.C[self.label[j]] -= self.f[j]
+        return total[self.m[j] :] - total[: -self.m[j]]
+
+
+# %% ../../nbs/blocks/11_failures.ipynb #47846b25
+def _choose(sessions: _Sessions, j: int) -> int:
+    "The window of server j with the most to gain; where there is nothing, the weakest one."
+    gain, R = sessions.everywhere(j, sessions.copies), sessions.requests
+    if gain.max() > 1e-9 * R:
+        return int(np.argmax(gain >= gain.max() - 1e-9 * R))
+    left = after_loss(sessions.C, sessions.failures)
+    windows = np.sort(np.lib.stride_tricks.sliding_window_view(left, sessions.m[j]), axis=1)
+    return int(np.lexsort(windows.T[::-1])[0])
+
+
+def _relocate(sessions: _Sessions, start: np.ndarray, order: np.ndarray, clock: Clock) -> None:
+    "Move single servers while the deficit falls; changes ``start`` and ``sessions``."
+    for _ in range(4 * len(start)):
+        deficit, best = sessions.short().sum(), None
+        if deficit == 0 or clock.over():
+            return
+        for j in order:
+            sessions.put(j, start[j], -1)
+            value = sessions.short().sum() + sessions.everywhere(j, sessions.short)
+            sessions.put(j, start[j])
+            if value.min() < deficit - 1e-9 * sessions.requests:
+                deficit, best = value.min(), (j, int(value.argmin()))
+        if best is None:
+            return
+        j, to = best
+        sessions.put(j, start[j], -1)
+        start[j] = to
+        sessions.put(j, to)
+
+
+def robust_for(
+    cluster: Cluster, demand: np.ndarray, failures: int, design: int, order: str, clock: Clock
+) -> tuple[Placement, np.ndarray]:
+    """Greedy, then single moves: a placement and its rho ``(L,)``; below R if it failed."""
+    t = order_rtt(cluster, demand, order)
+    m = np.where(np.isfinite(t), cluster.counts(design), 0)
+    sessions = _Sessions(cluster, m, failures, int(demand.sum()))
+    start = np.zeros(cluster.n, int)
+    fastest = np.argsort(pace(cluster, m, t), kind="stable")[: (m > 0).sum()]
+    for j in fastest:
+        start[j] = _choose(sessions, j)
+        sessions.put(j, start[j])
+    _relocate(sessions, start, fastest, clock)
+    return Placement(start + 1, m), after_loss(sessions.C, failures)
+
+
+# %% ../../nbs/blocks/11_failures.ipynb #f954aab5
+def place_robust(
+    cluster: Cluster, requests, failures: int = 1, design: int | None = None, order: str = "max"
+) -> Placement:
     """Place blocks so that capacity for all requests is left whatever domains fail.
 
     Parameters
@@ -90,7 +196,7 @@ def place_robust(cluster, requests, failures=1, design=None, rank="max") -> Plac
     requests : int or array_like (clients,)
     failures : int
         Domains that fail at the same time.
-    design, rank
+    design, order
         As for `cg_bp`.
 
     Returns
@@ -100,221 +206,373 @@ def place_robust(cluster, requests, failures=1, design=None, rank="max") -> Plac
 
     Raises
     ------
+    Infeasible
+        When there are no more domains than may fail.
     NoPlacement
-        When the greedy choice and the relocations after it leave a block with less.
+        When the greedy choice and the moves after it leave a block with less; another placement
+        may survive all the same.
+    ValueError
+        When an argument is not as described.
 
     Notes
     -----
     Servers in the order of their pace take the left-most window with the most to gain, where first
-    copies count slightly more than later ones; then single
-    servers are moved as long as the deficit falls.
+    copies count slightly more than later ones; then single servers are moved as long as the
+    deficit falls.
+
+    Examples
+    --------
+    >>> from serving_or.blocks import Cluster, place_robust
+    >>> c = Cluster(2, 1, 1, memory=[6, 6, 6], tau=[1, 2, 3], rtt=[1, 1, 1])
+    >>> place_robust(c, 2).m.tolist()
+    [2, 2, 2]
     """
-    L, demand = cluster.blocks, cluster.demand(requests)
-    R = int(demand.sum())
-    t = order_rtt(cluster, demand, rank)
-    m = np.where(np.isfinite(t), cluster.counts(R if design is None else design), 0)
-    f = np.minimum(cluster.sessions(m), PLENTY)
-    label, names = labels(cluster)
-    C, a = np.zeros((len(names), L)), np.ones(cluster.n, int)
-    weight = np.array([1.02] + [1.01] * (failures - 1) + [1.0] * (failures > 0))
-    left = lambda: np.array([np.minimum(after_loss(C, q), R) for q in range(failures + 1)])
-
-    def sums(v, k):
-        total = np.concatenate([[0.0], np.cumsum(v)])
-        return total[k:] - total[:-k]
-
-    order = np.argsort(pace(cluster, m, t), kind="stable")[: (m > 0).sum()]
-    for j in order:
-        before = left()
-        C[label[j]] += f[j]
-        gain = sums(weight @ (left() - before), m[j])
-        C[label[j]] -= f[j]
-        if gain.max() > 1e-9 * R:
-            start = int(np.argmax(gain >= gain.max() - 1e-9 * R))
-        else:
-            windows = np.sort(
-                np.lib.stride_tricks.sliding_window_view(after_loss(C, failures), m[j]), axis=1
-            )
-            start = int(np.lexsort(windows.T[::-1])[0])
-        a[j] = start + 1
-        C[label[j], start : start + m[j]] += f[j]
-    short = lambda: np.maximum(R - after_loss(C, failures), 0)
-    for _ in range(4 * cluster.n):
-        deficit = short().sum()
-        if deficit == 0:
-            break
-        best = deficit, None
-        for j in order:
-            old = slice(a[j] - 1, a[j] - 1 + m[j])
-            C[label[j], old] -= f[j]
-            out = short()
-            C[label[j]] += f[j]
-            value = out.sum() + sums(short() - out, m[j])
-            C[label[j]] -= f[j]
-            C[label[j], old] += f[j]
-            if value.min() < best[0] - 1e-9 * R:
-                best = value.min(), (j, int(value.argmin()))
-        if best[1] is None:
-            break
-        j, start = best[1]
-        C[label[j], a[j] - 1 : a[j] - 1 + m[j]] -= f[j]
-        a[j] = start + 1
-        C[label[j], start : start + m[j]] += f[j]
-    placement = Placement(a, m)
-    bare = int((surviving(cluster, placement, failures) < R).sum())
-    if bare:
-        raise NoPlacement(
-            f"{bare} of {L} blocks have capacity for fewer than {R} requests after the loss of"
-            f" {failures} of {len(names)} domains",
-            bare,
-            None,
-            demand,
+    demand = cluster.demand(requests)
+    failures = _failures(cluster, demand, failures)
+    c = int(demand.sum()) if design is None else whole(design, "design")
+    placement, left = robust_for(
+        cluster, demand, failures, c, choice(order, "order", ORDERS), Clock()
+    )
+    R, short = int(demand.sum()), int((left < demand.sum()).sum())
+    if short:
+        message = (
+            f"{short} of {cluster.blocks} blocks have capacity for fewer than {R} requests after"
+            f" the loss of {failures} of {len(labels(cluster)[1])} domains; another placement may"
+            " survive"
         )
+        raise NoPlacement(message, blocks_short=short, unserved=demand)
     return placement
 
 
-# %% ../../nbs/blocks/11_failures.ipynb #35ffee3e
-def losses(plan, failures=1):
+def _failures(cluster: Cluster, demand: np.ndarray, failures) -> int:
+    "A number of failures that leaves somebody."
+    f, domains = whole(failures, "failures"), len(labels(cluster)[1])
+    if f >= domains and demand.any():
+        raise Infeasible(
+            f"any {f} of {domains} domains may fail: then no server is left", largest=0
+        )
+    return f
+
+
+# %% ../../nbs/blocks/11_failures.ipynb #d6f5a492
+def what_is_left(failures=1, requests=6) -> Picture:
+    """Capacity by block after the worst loss: of a plain placement, and of a robust one."""
+    memory, tau = [72, 64, 48, 48, 40, 40, 32, 32], [2, 2, 4, 4, 5, 5, 6, 6]
+    sites = ["A", "B", "C", "D", "A", "B", "C", "D"]
+    names = [f"{i} in {site}" for i, site in enumerate(sites)]
+    cluster = Cluster(12, 4, 1, memory, tau, [25] * 8, domain=sites, servers=names)
+    demand, clock, below = np.array([requests]), Clock(), ""
+    plain, _ = place_for(cluster, demand, requests, "max")
+    series = {"CG-BPRR": surviving(cluster, plain, failures), "robust": np.zeros(12)}
+    for c in candidate_designs(cluster, requests)[::-1].tolist():
+        placement, left = robust_for(cluster, demand, failures, c, "max", clock)
+        if (left >= requests).all():
+            series["robust"] = left
+            below = spans(cluster, placement)
+            break
+    title = f"{failures} of 4 sites lost, at least {series['robust'].min():.0f} requests left"
+    title = title if below else f"{failures} of 4 sites lost: no placement found"
+    words = dict(title=title, xlabel="block", ylabel="requests", marks={"requests": requests})
+    return Picture(bars(range(1, 13), series, **words) + below)
+
+
+# %% ../../nbs/blocks/11_failures.ipynb #ff0a91a2
+MOST_LOSSES = 5000
+
+
+def losses_for(plan: Plan, failures: int, clock: Clock) -> dict:
+    """The mean cost after each loss; NotFound when time is over."""
+    cluster, placement, demand = plan.cluster, plan.placement, plan.requests
+    label, names = labels(cluster)
+    sets = comb(len(names), failures)
+    if sets > MOST_LOSSES:
+        message = f"{sets} sets of {failures} of {len(names)} domains; losses tries {MOST_LOSSES}"
+        raise TooLarge(message, size=sets, limit=MOST_LOSSES)
+    busy, answer = plan.visits > 0, {}
+    for lost in combinations(range(len(names)), failures):
+        if clock.over():
+            raise NotFound(f"{len(answer)} of {sets} losses were tried in {clock.limit:g} s")
+        gone = np.isin(label, lost)
+        # a loss through which no chain passes changes nothing
+        cost = plan.cost
+        if (busy & gone).any():
+            rest = Placement(placement.a, np.where(gone, 0, placement.m))
+            cost = _again(cluster, rest, demand, clock)
+        answer[tuple(names[i] for i in lost)] = cost
+    return answer
+
+
+def _again(cluster: Cluster, placement: Placement, demand: np.ndarray, clock: Clock) -> float:
+    "The mean cost of routing through what is left; infinite where it cannot serve all."
+    _, total, rest = bulk(cluster, placement, demand)
+    if rest.any():
+        try:
+            _, total = exact_chains(cluster, placement, demand, clock)
+        except Infeasible:
+            return np.inf
+        if total == np.inf:
+            raise NotFound("no routing was found in time after a loss")
+    return float(total / demand.sum())
+
+
+# %% ../../nbs/blocks/11_failures.ipynb #15c11fa2
+def losses(plan: Plan, failures: int = 1, time_limit: float | None = None) -> dict:
     """Route again, without loading a block, for every set of domains that may fail.
 
     Parameters
     ----------
     plan : Plan
     failures : int
+    time_limit : float, optional
+        Seconds.
 
     Returns
     -------
     dict of tuple to float
         The mean cost after the loss of each set of domains; infinite where the rest cannot serve
-        all requests. A loss through which no chain passes
-        leaves the plan as it is.
+        all requests. A loss through which no chain passes leaves the plan as it is.
 
     Raises
     ------
     TooLarge
         With more than 5000 sets.
+    NotFound
+        When the time was over before all sets were tried.
+    ValueError
+        When an argument is not as described.
+
+    Examples
+    --------
+    >>> from serving_or.blocks import Chain, Cluster, Placement, check, losses
+    >>> c = Cluster(2, 1, 1, memory=[10, 10], tau=[1, 1], rtt=[1, 2])
+    >>> losses(check(c, Placement([1, 1], [2, 2]), [Chain(0, (0,), (2,))], 1))
+    {(0,): 4.0, (1,): 3.0}
     """
-    cluster, placement = plan.cluster, plan.placement
-    label, names = labels(cluster)
-    if comb(len(names), failures) > 5000:
-        raise TooLarge(
-            f"{comb(len(names), failures)} sets of {failures} of {len(names)} domains; losses tries"
-            " 5000",
-            size=comb(len(names), failures),
-            limit=5000,
-        )
-    busy, total = plan.visits > 0, max(plan.requests.sum(), 1)
-    answer = {}
-    for lost in combinations(range(len(names)), failures):
-        gone = np.isin(label, lost)
-        cost = plan.cost
-        if (busy & gone).any():
-            rest = Placement(placement.a, np.where(gone, 0, placement.m))
-            _, total_cost, unserved = bulk(cluster, rest, plan.requests)
-            cost = total_cost / total
-            if unserved.any():
-                try:
-                    cost = route_exact(cluster, rest, plan.requests).cost
-                except (Infeasible, NotFound):
-                    cost = np.inf
-        answer[tuple(names[i] for i in lost)] = cost
-    return answer
+    return losses_for(plan, whole(failures, "failures"), Clock(time_limit))
 
 
+# %% ../../nbs/blocks/11_failures.ipynb #2ebbcb42
 @dataclass(frozen=True, eq=False)
-class RobustPlan:
-    """A plan that survives.
+class RobustPlan(Result):
+    """A plan that survives. Its value and bound are those of the plan while nothing has failed.
 
     Attributes
     ----------
     plan : Plan
         While nothing has failed.
     failures : int
-    losses : dict
-        See `losses`.
+        Domains that may fail at the same time.
+    losses : dict or None
+        See `losses`; None where there were too many, or too little time.
+    status : Status
+        That of the plan, or ``"time_limit"``.
+
+    Raises
+    ------
+    ValueError
+        When capacity for the requests is not left after every loss.
     """
 
     plan: Plan
     failures: int
-    losses: dict
+    losses: dict | None = None
+    status: str | None = None
+
+    def __post_init__(self):
+        self._put(failures=whole(self.failures, "failures"), status=self.status or self.plan.status)
+        if self.losses is not None:
+            known = {k: number(v, f"losses[{k}]", 0, infinite=True) for k, v in self.losses.items()}
+            self._put(losses=known)
+        R = self.plan.requests.sum()
+        if self.capacity < R:
+            raise ValueError(
+                f"capacity is {self.capacity:g} after the loss of {self.failures} domains; it must"
+                f" be at least {R}, all requests"
+            )
+        super().__post_init__()
 
     @property
-    def worst(self):
-        "The mean cost after the worst loss."
+    def value(self) -> float:
+        "Mean time per request and generated token while nothing has failed."
+        return self.plan.cost
+
+    @property
+    def bound(self) -> float:
+        "The plan's."
+        return self.plan.bound
+
+    @property
+    def scope(self) -> str:
+        "The plan's."
+        return self.plan.scope
+
+    @property
+    def worst(self) -> float:
+        "The mean cost after the worst loss; NaN where the losses are not known."
+        if self.losses is None:
+            return np.nan
         return max(self.losses.values(), default=self.plan.cost)
 
     @property
-    def capacity(self):
+    def capacity(self) -> float:
         "The least capacity, over blocks and losses, in requests."
         return float(surviving(self.plan.cluster, self.plan.placement, self.failures).min())
 
-    def summary(self):
+    def summary(self) -> str:
         "One line more than the plan's."
-        c = self.plan.cluster
+        unit, domains = self.plan.cluster.time_unit, len(labels(self.plan.cluster)[1])
+        worst = "after the worst loss: not computed"
+        if self.losses is not None:
+            worst = f"at worst {self.worst:.6g} {unit} per token"
         return (
-            f"survives the loss of any {self.failures} of {len(labels(c)[1])} domains: at least"
-            f" {self.capacity:.0f} requests of capacity are left on every block; at worst"
-            f" {self.worst:.6g} {c.time_unit} per token\n" + self.plan.summary()
+            f"survives the loss of any {self.failures} of {domains} domains: at least"
+            f" {self.capacity:.0f} requests of capacity are left on every block; {worst}\n"
+            + self.plan.summary()
         )
 
+    def to_frame(self):
+        """A pandas table with a row for each loss."""
+        import pandas as pd
 
-def robust(cluster, requests, failures=1, weight=0.2, ranks=("max",), most=24) -> RobustPlan:
+        known = self.losses or {}
+        index = pd.Index([", ".join(map(str, lost)) for lost in known], name="lost")
+        column = f"{self.plan.cluster.time_unit} per token"
+        return pd.DataFrame({column: list(known.values())}, index=index)
+
+    def plot(self) -> Picture:
+        """The capacity of each block, before and after the worst loss."""
+        cluster, placement = self.plan.cluster, self.plan.placement
+        series = {"all": 0, f"{self.failures} lost": self.failures}
+        series = {name: surviving(cluster, placement, f) for name, f in series.items()}
+        marks = {"requests": float(self.plan.requests.sum())}
+        names, words = range(1, cluster.blocks + 1), dict(xlabel="block", ylabel="requests")
+        return bars(names, series, marks=marks, title="capacity of each block", **words)
+
+
+# %% ../../nbs/blocks/11_failures.ipynb #0a3c59e4
+def _survivors(cluster, demand, failures, orders, most, bound, clock, show):
+    "A plan for each design whose placement survives; the least number of blocks short."
+    R, found, least = int(demand.sum()), [], cluster.blocks
+    designs = candidate_designs(cluster, R, most)[::-1].tolist() if R else [0]
+    for order in orders:
+        for c in designs:
+            if clock.over():
+                return found, least
+            placement, left = robust_for(cluster, demand, failures, c, order, clock)
+            short = int((left < R).sum())
+            least = min(least, short)
+            if short:
+                continue
+            chains, total, rest = bulk(cluster, placement, demand)
+            if rest.any():
+                chains, total = exact_chains(cluster, placement, demand, clock)
+            if total < np.inf:
+                known = dict(bound=bound, design=c)
+                found.append(checked(cluster, placement, chains, demand, **known))
+                show(min(plan.cost for plan in found), bound)
+    return found, least
+
+
+def _least_score(found, failures, weight, clock):
+    "The plan with the least score, and its losses; None for the losses where they are not known."
+    best, least, answer = None, np.inf, None
+    for plan in sorted(found, key=lambda plan: plan.cost):
+        if plan.cost >= least:
+            break
+        try:
+            each = losses_for(plan, failures, clock)
+        except (TooLarge, NotFound):
+            return (plan, None) if best is None else (best, answer)
+        score = (1 - weight) * plan.cost + weight * max(each.values(), default=plan.cost)
+        if score < least:
+            best, least, answer = plan, score, each
+    return best, answer
+
+
+# %% ../../nbs/blocks/11_failures.ipynb #b2d98f66
+def robust(
+    cluster: Cluster,
+    requests,
+    failures: int = 1,
+    weight: float = 0.2,
+    orders: Sequence[str] = ("max",),
+    most: int = 24,
+    time_limit: float | None = None,
+    verbose: bool = False,
+) -> RobustPlan:
     """The cheapest plan found that serves all requests whatever domains fail, without loading a
     block.
 
     Parameters
     ----------
     cluster : Cluster
+        With ``domain``; without, each server fails alone.
     requests : int or array_like (clients,)
     failures : int
+        Domains that fail at the same time.
     weight : float
-        Share of the worst case in the score ``(1 - weight) nominal + weight worst``.
-    ranks, most
+        Share of the worst case in the score ``(1 - weight) cost + weight worst``, between 0 and 1.
+    orders, most
         As for `sweep`.
+    time_limit : float, optional
+        Seconds.
+    verbose : bool
+        Show one line with seconds, value, bound and gap.
 
     Returns
     -------
     RobustPlan
+        Where there are more than 5000 sets of domains, or no time is left, the cheapest plan,
+        without its losses.
 
     Raises
     ------
+    Infeasible
+        When there are no more domains than may fail, or not even one request fits.
     NoPlacement
         With the least number of blocks left short by any design, and the largest number of requests
-        for which a placement is found.
+        for which a placement is found (None when time was over).
+    ValueError
+        When an argument is not as described.
+
+    Examples
+    --------
+    >>> from serving_or.blocks import Cluster, robust
+    >>> c = Cluster(2, 1, 1, memory=[6, 6, 6], tau=[1, 2, 3], rtt=[1, 1, 1])
+    >>> answer = robust(c, 2)
+    >>> answer.value, answer.worst
+    (3.0, 5.0)
     """
-    demand = cluster.demand(requests)
-    R, bound, found, short = int(demand.sum()), lone_bound(cluster, demand), [], cluster.blocks
-    for rank, c in product(ranks, candidate_designs(cluster, R, most)[::-1].tolist() if R else [0]):
-        try:
-            placement = place_robust(cluster, demand, failures, c, rank)
-        except NoPlacement as error:
-            short = min(short, error.blocks_short)
-            continue
-        chains, _, rest = bulk(cluster, placement, demand)
-        chains = route_exact(cluster, placement, demand).chains if rest.any() else chains
-        found.append(check(cluster, placement, chains, demand, bound, design=c))
+    demand, clock = cluster.demand(requests), Clock(time_limit)
+    failures = _failures(cluster, demand, failures)
+    weight, most = number(weight, "weight", least=0, most=1), whole(most, "most", least=1)
+    given = (orders,) if isinstance(orders, str) else tuple(orders)
+    orders = [choice(o, f"orders[{i}]", ORDERS) for i, o in enumerate(given)]
+    bound = lone_bound(cluster, demand)
+    with progress(verbose, "robust", time_limit) as line:
+        found, short = _survivors(cluster, demand, failures, orders, most, bound, clock, line.show)
     if not found:
-        largest = largest_robust(cluster, failures, demand)
-        raise NoPlacement(
-            f"no design leaves capacity for {R} requests after the loss of {failures} domain(s): at"
-            f" best {short} of {cluster.blocks} blocks are short. A placement is found for up to"
-            f" {largest} requests",
-            short,
-            largest,
-            demand,
-        )
-    best = None
-    for plan in sorted(found, key=lambda p: p.cost):
-        if best is not None and plan.cost >= best[0]:
-            break
-        each = losses(plan, failures)
-        score = (1 - weight) * plan.cost + weight * max(each.values(), default=plan.cost)
-        if best is None or score < best[0]:
-            best = score, RobustPlan(plan, failures, each)
-    return best[1]
+        raise _none_survives(cluster, demand, failures, short, clock)
+    plan, each = _least_score(found, failures, weight, clock)
+    stopped = clock.over() and plan.status != "optimal"
+    return RobustPlan(plan, failures, each, "time_limit" if stopped else None)
 
 
-def largest_robust(cluster, failures=1, requests=1, most=16) -> int:
+def _none_survives(cluster, demand, failures, short, clock) -> NoPlacement:
+    "What is short, in words."
+    R, largest = int(demand.sum()), largest_robust_for(cluster, failures, demand, 16, clock)
+    message = (
+        f"no design leaves capacity for {R} requests after the loss of {failures} domain(s): at"
+        f" best {short} of {cluster.blocks} blocks are short. A placement is found for up to"
+        f" {'an unknown number of' if largest is None else largest} requests; another placement"
+        " may survive"
+    )
+    known = dict(largest=largest, unserved=demand, bound=lone_bound(cluster, demand))
+    return NoPlacement(message, blocks_short=short, **known)
+
+
+# %% ../../nbs/blocks/11_failures.ipynb #24e41416
+def largest_robust(cluster: Cluster, failures: int = 1, requests=1, most: int = 16) -> int:
     """The largest number of requests for which `place_robust` finds a placement with some design,
     by bisection.
 
@@ -326,22 +584,44 @@ def largest_robust(cluster, failures=1, requests=1, most=16) -> int:
         Tells in which proportion the clients have requests.
     most : int
         Designs tried for each number.
+
+    Returns
+    -------
+    int
+        0 when not even one request survives.
+
+    Raises
+    ------
+    ValueError
+        When an argument is not as described.
+
+    Examples
+    --------
+    >>> from serving_or.blocks import Cluster, largest_robust
+    >>> largest_robust(Cluster(2, 1, 1, memory=[6, 6, 6], tau=[1, 2, 3], rtt=[1, 1, 1]))
+    4
     """
-    share = cluster.demand(requests).astype(float)
-    share = share / share.sum() if share.any() else np.ones(len(share)) / len(share)
+    demand, most = cluster.demand(requests), whole(most, "most", least=1)
+    found = largest_robust_for(cluster, whole(failures, "failures"), demand, most, Clock())
+    return 0 if found is None else found
+
+
+def largest_robust_for(
+    cluster: Cluster, failures: int, demand: np.ndarray, most: int, clock: Clock
+) -> int | None:
+    "By bisection; None when time is over."
+    share = demand / demand.sum() if demand.any() else np.ones(len(demand)) / len(demand)
 
     def fits(R):
-        demand = np.floor(share * R).astype(int)
-        demand[np.argsort(-share, kind="stable")[: R - demand.sum()]] += 1
-        for c in candidate_designs(cluster, R, most)[::-1].tolist():
-            try:
-                place_robust(cluster, demand, failures, c)
-                return True
-            except NoPlacement:
-                pass
-        return False
+        dealt = np.floor(share * R).astype(int)
+        dealt[np.argsort(-share, kind="stable")[: R - dealt.sum()]] += 1
+        return any(
+            (robust_for(cluster, dealt, failures, c, "max", clock)[1] >= R).all()
+            for c in candidate_designs(cluster, R, most)[::-1].tolist()
+            if not clock.over()
+        )
 
-    if not fits(1):
+    if failures >= len(labels(cluster)[1]) or not fits(1):
         return 0
     if cluster.cache_size == 0:
         return int(PLENTY)
@@ -351,4 +631,4 @@ def largest_robust(cluster, failures=1, requests=1, most=16) -> int:
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
-    return low
+    return None if clock.over() else low

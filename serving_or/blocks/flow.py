@@ -203,7 +203,8 @@ def peel(
             for i in path:
                 if left[i] == 0:
                     out[c, int(entry[i])].remove(i)
-            chains.append(Chain(c, server[path].tolist(), blocks[path].tolist(), q))
+            way = tuple(server[path].tolist()), tuple(blocks[path].tolist())
+            chains.append(Chain(c, *way, count=q))
     return chains
 
 

@@ -132,7 +132,7 @@ def _traced(c: int, last: int, server: list, entry: list) -> Chain:
         servers.append(server[x])
         blocks.append(x - entry[x])
         x = entry[x]
-    return Chain(c, servers[::-1], blocks[::-1])
+    return Chain(c, tuple(servers[::-1]), tuple(blocks[::-1]))
 
 
 # %% ../../nbs/blocks/03_routing.ipynb #987bd41d
@@ -286,7 +286,9 @@ def bulk(
     while rest.any():
         left = np.flatnonzero(rest)
         cost = links.costs()[left]
-        if cutoff < np.inf and total + rest[left] @ cost >= cutoff:
+        # a client that is stuck is no reason to stop: another routing may serve all
+        known = np.where(np.isfinite(cost), cost, 0.0)
+        if cutoff < np.inf and total + rest[left] @ known >= cutoff:
             return chains, np.inf, rest
         c, least = int(left[cost.argmin()]), float(cost.min())
         if least == np.inf:

@@ -69,10 +69,12 @@ class Certificate:
         x0, self.extra, self.move_price = check_start(x0, extra, move_price)
         if x0.ndim > 1:
             raise ValueError(f"x0 has shape {x0.shape}; a certificate has one layer, (m,)")
+        if self.move_price > np.finfo(float).max / (4 * (self.extra + x0.size)):
+            raise ValueError(f"move_price is {move_price}; costs are beyond the largest float")
         c, share = (a.ravel() for a in np.meshgrid(_SLOPES, _OFFSETS, indexing="ij"))
         full = np.log1p(self.extra)
         # member 0 is b = 0, member 1 the one of the proof
-        self._slope = self.move_price * np.concatenate([[0.0, 1.0 / max(1.0, full)], c])[:, None]
+        self._slope = np.concatenate([[0.0, 1.0 / max(1.0, full)], c])[:, None]
         self._top = full + np.log(np.concatenate([[1.0, 1.0], share]))[:, None]
         self._own = x0.astype(float)
         self._b = self._worth(self._own, self._own)
@@ -83,8 +85,8 @@ class Certificate:
         """Multipliers (members, m): what a GPU is worth on each expert, the less the more it has; 0
         in row 0.
         """
-        return np.concatenate(
-            [np.clip(self._slope * (self._top - np.log1p(x)), 0.0, self.move_price) for x in paths]
+        return self.move_price * np.concatenate(
+            [np.clip(self._slope * (self._top - np.log1p(x)), 0.0, 1.0) for x in paths]
         )
 
     def step(self, loads: ArrayLike, x: ArrayLike | None = None) -> float:
@@ -189,6 +191,8 @@ def run(
     >>> run(problem, RegularizedGreedy(eta=1.0)).summary()
     'cost 22.3063 = latency 16.1887 + 2 x 3.0588 GPUs added; bound 18.5337, ratio 1.204 (feasible)'
     """
+    if not isinstance(problem, Problem):
+        raise ValueError(f"problem is a {type(problem).__name__}; it must be a Problem")
     x = played(problem, policy)
     path = x if rounding is None else rounded(problem, x, rounding)
     whole = np.rint(path)

@@ -149,7 +149,8 @@ def check_placement(
         at = tuple(int(i) for i in np.argwhere(checked < -1e-9)[0])
         where = ", ".join(map(str, at))
         raise ValueError(f"{name}[{where}] is {given[at]}; it must be at least 0")
-    total = checked.sum(axis=-1)
+    with np.errstate(over="ignore"):
+        total = checked.sum(axis=-1)
     wrong = ~(np.abs(total - extra) <= 1e-6 * max(1, extra))
     if wrong.any():
         at = tuple(int(i) for i in np.argwhere(wrong)[0])

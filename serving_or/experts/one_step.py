@@ -314,7 +314,8 @@ def myopic(loads: ArrayLike, x: ArrayLike, move_price: float) -> np.ndarray:
     lowest = _best_level(r, int(x.sum()))
     expert, quotients = _passed(r, x, np.maximum(need(r, lowest) - x, 0))
     levels = np.append(quotients, lowest)
-    j = int(np.argmin(levels * unit + move_price * np.arange(levels.size)))
+    with np.errstate(over="ignore"):
+        j = int(np.argmin(levels * unit + move_price * np.arange(levels.size)))
     raised = np.bincount(expert[:j], minlength=x.size)
     return lazy_cover(x, np.maximum(need(r, levels[j]), np.where(raised > 0, x + raised, 0)))
 

@@ -304,6 +304,9 @@ def _fits(p: Problem, b: np.ndarray) -> bool:
 
 
 # %% ../../nbs/experts/05_relaxation.ipynb #d0ee960f
+NOTHING = 1e-15  # relative; loads below are beside the point, and beyond the solver's digits
+
+
 @dataclass(frozen=True)
 class _Busy:
     "The n busy pairs of a problem, and how they hang together."
@@ -321,9 +324,11 @@ class _Busy:
 
 
 def _busy(p: Problem) -> _Busy:
-    "Find them; loads that are not all equal to their water level."
+    "Find them, but for loads that are nothing beside the highest water level."
     (T, m), low = p.loads.shape, water_level(p.loads, p.extra)
-    mask = p.loads > low[:, None]
+    unit = float(low.max()) or 1.0
+    least = max(NOTHING * unit, float(np.finfo(float).tiny))
+    mask = p.loads > np.maximum(low, least)[:, None]
     t, i = np.nonzero(mask)
     number = np.full((T, m), -1)
     number[mask] = np.arange(t.size)
@@ -333,8 +338,7 @@ def _busy(p: Problem) -> _Busy:
     again, length = before >= 0, t - 1 - before
     gap = np.repeat(np.arange(t.size), length)
     when = before[gap] + 1 + np.arange(gap.size) - np.repeat(np.cumsum(length) - length, length)
-    earlier, unit = number[before[again], i[again]], float(low.max())
-    r = p.loads[t, i] / unit
+    earlier, r = number[before[again], i[again]], p.loads[t, i] / unit
     return _Busy(mask, t, i, r, low / unit, unit, again, earlier, gap, when)
 
 

@@ -336,7 +336,7 @@ class Credit(Hysteresis):
         X, aim = X.copy(), latency(r, x)
         with np.errstate(over="ignore"):
             lost = self.alpha * np.maximum(latency(r, X) - aim, 0.0)
-        credit = self.credit.reshape(-1) + lost
+            credit = self.credit.reshape(-1) + lost
         rows = np.flatnonzero(credit >= self.move_price)
         while rows.size:
             rows, slowest, donor = _affordable(rows, r, X, x, a, aim)
