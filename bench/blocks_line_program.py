@@ -33,7 +33,8 @@ def row(name, kind, program):
     answer = solve(program, TIME_LIMIT)
     rows, columns = program.matrix.shape
     print(
-        f"   {name:<28} {kind:<6} {columns:>7} {rows:>7} {answer.seconds:>8.2f} {answer.status:<10}",
+        f"   {name:<28} {kind:<6} {columns:>7} {rows:>7}",
+        f"{answer.seconds:>8.2f} {answer.status:<10}",
         *(f"{v:>8.4g}" for v in (answer.value, answer.bound, relaxation(program))),
     )
 

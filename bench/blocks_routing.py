@@ -1,8 +1,9 @@
-"""Cheapest chains of 1,000 clients through 147 servers: the boundary program against Dijkstra of networkx and of scipy, in one run.
+"""Cheapest chains of 1,000 clients through 147 servers: the boundary program against Dijkstra.
 
-Two peers get their graph for nothing: it is built once, outside the clock; networkx then asks a weight function, and scipy gets an array of weights for each
-client. The third builds a networkx graph for each client, as one would who routes a single request.
-Costs must agree. Then as many requests of one client as fit, in bulk against one dynamic program for each.
+Two peers, networkx and scipy, get their graph for nothing: it is built once, outside the clock;
+networkx then asks a weight function, and scipy gets an array of weights for each client. The third
+builds a networkx graph for each client, as one would who routes a single request. Costs must agree.
+Then as many requests of one client as fit, in bulk against one dynamic program for each.
 """
 
 import time
@@ -13,16 +14,13 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
 
 from serving_or.blocks.cluster import BLOOM, Cluster
-from serving_or.tools.models import A100, MIG
 from serving_or.blocks.plan import Placement, visits
 from serving_or.blocks.routing import bulk, cheapest
+from serving_or.tools.models import A100, MIG
 
 MANY = 10**6
-SERVERS, CLIENTS, ASKED = (
-    147,
-    1000,
-    100,
-)  # networkx answers for the first ASKED clients only, and is scaled
+# networkx answers for the first ASKED clients only, and is scaled
+SERVERS, CLIENTS, ASKED = 147, 1000, 100
 
 
 def instance(seed=0, clients=CLIENTS):
