@@ -140,6 +140,7 @@ def value_tables(problem: Problem) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return x, moves, value
 
 
+# %% ../../nbs/experts/11_hindsight.ipynb #08bdb835
 def dynamic_program(problem: Problem) -> Schedule:
     """The optimal integer schedule by dynamic programming over configurations.
 
@@ -282,6 +283,7 @@ def secant_rows(problem: Problem) -> Program:
     return b.build()
 
 
+# %% ../../nbs/experts/11_hindsight.ipynb #1f8429eb
 def secant_program(problem: Problem, time_limit: float | None = 60.0) -> Schedule:
     """The integer program with secant cuts, by branch and bound.
 

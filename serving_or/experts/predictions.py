@@ -12,8 +12,8 @@ __all__ = [
     "noisy",
     "wrong",
     "alternating",
-    "Follow",
     "first_step",
+    "Follow",
     "Mix",
     "Rounded",
 ]
@@ -165,6 +165,30 @@ THRESHOLDS = 6
 
 
 # %% ../../nbs/experts/15_predictions.ipynb #ddbeeaf4
+def first_step(problem: Problem) -> np.ndarray:
+    """The first step of a good schedule.
+
+    Parameters
+    ----------
+    problem : Problem
+        With an integer start.
+
+    Returns
+    -------
+    ndarray of int (m,)
+    """
+    if comb(problem.extra + problem.experts - 1, problem.extra) <= EXACT:
+        return dynamic_program(problem).x[0].copy()
+    chain = chain_of(problem)
+    depth = np.zeros((1, problem.steps), np.intp)
+    found = solve(chain_rows(chain), relaxed=True).x
+    if found is not None:
+        trials = threshold_depths(chain, found[: chain.events], THRESHOLDS)
+        depth = np.concatenate([depth, trials])
+    return path(chain, depth[np.argmin(price(chain, depth))])[0]
+
+
+# %% ../../nbs/experts/15_predictions.ipynb #87dff0c7
 class Follow(Policy):
     """Plan on the loads of this step and a forecast, play the first step, plan anew. Whole GPUs.
 
@@ -227,29 +251,6 @@ def _reading(array: np.ndarray) -> np.ndarray:
     view = array.view()
     view.flags.writeable = False
     return view
-
-
-def first_step(problem: Problem) -> np.ndarray:
-    """The first step of a good schedule.
-
-    Parameters
-    ----------
-    problem : Problem
-        With an integer start.
-
-    Returns
-    -------
-    ndarray of int (m,)
-    """
-    if comb(problem.extra + problem.experts - 1, problem.extra) <= EXACT:
-        return dynamic_program(problem).x[0].copy()
-    chain = chain_of(problem)
-    depth = np.zeros((1, problem.steps), np.intp)
-    found = solve(chain_rows(chain), relaxed=True).x
-    if found is not None:
-        trials = threshold_depths(chain, found[: chain.events], THRESHOLDS)
-        depth = np.concatenate([depth, trials])
-    return path(chain, depth[np.argmin(price(chain, depth))])[0]
 
 
 # %% ../../nbs/experts/15_predictions.ipynb #b34b2a22
@@ -355,6 +356,7 @@ class Mix(Policy):
         return self._played
 
 
+# %% ../../nbs/experts/15_predictions.ipynb #620aa046
 class Rounded(Policy):
     """A policy and its rounding as one policy of whole GPUs, so that a mixture can draw it.
 
