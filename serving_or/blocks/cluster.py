@@ -90,21 +90,16 @@ def most_blocks(
     ndarray (..., n) of int
         ``min(floor(M / (s_m + s_c c)), L)``.
 
-    Raises
-    ------
-    ValueError
-        When a design is negative or NaN.
-
     Examples
     --------
     >>> most_blocks([12, 11.9], 2, 1, design=2, blocks=5).tolist()
     [3, 2]
     """
     c = np.asarray(design, float)[..., None]
-    if not (c >= 0).all():
-        raise ValueError(f"design is {design}; it must be at least 0")
     usable = np.asarray(memory) * (1 + TOLERANCE / 2)
-    return np.minimum(np.floor(usable / (block_size + cache_size * c)), blocks).astype(int)
+    with np.errstate(over="ignore"):
+        most = np.floor(usable / (block_size + cache_size * c))
+    return np.minimum(most, blocks).astype(int)
 
 
 def free_slots(memory: Any, block_size: float, cache_size: float, m: Any) -> np.ndarray:
@@ -183,7 +178,8 @@ def _text(name: Any) -> Any:
 
 def _names(given: Any, name: str, count: int) -> tuple:
     "Names, one for each server or client."
-    if isinstance(given, str | bytes) or not hasattr(given, "__iter__"):
+    listed = not isinstance(given, str | bytes | set | frozenset) and np.iterable(given)
+    if not listed:
         raise ValueError(f"{name} is {given!r}; it must be a list of {count} names")
     names = tuple(map(_text, given))
     if len(names) != count:
@@ -334,8 +330,9 @@ class Cluster(Record):
         return self.rtt if self.prefill_rtt is None else self.prefill_rtt
 
     def counts(self, design: Any) -> np.ndarray:
-        """m(c) of each server; see `most_blocks`."""
-        return most_blocks(self.memory, self.block_size, self.cache_size, design, self.blocks)
+        """m(c) of each server for designs c of at least 0; see `most_blocks`."""
+        c = finite(design, "design")
+        return most_blocks(self.memory, self.block_size, self.cache_size, c, self.blocks)
 
     def slots(self, m: Any) -> np.ndarray:
         """Block caches beside m blocks on each server; see `free_slots`."""
@@ -698,7 +695,7 @@ def read_cluster(path: str | PathLike) -> Cluster:
 # %% ../../nbs/blocks/01_cluster.ipynb #3f83c230
 def _nodes(nodes: Any, name: str, at: dict) -> list[int]:
     "The numbers of some nodes of a graph."
-    if isinstance(nodes, str) or not hasattr(nodes, "__iter__"):
+    if isinstance(nodes, str) or not np.iterable(nodes):
         raise ValueError(f"{name} is {nodes!r}; it must be a list of nodes of the graph")
     for i, node in enumerate(nodes):
         if node not in at:

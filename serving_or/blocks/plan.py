@@ -100,7 +100,7 @@ def _wholes(values: Any, name: str) -> tuple[int, ...]:
     "Whole numbers of at least 0; plain ints pass at once."
     if isinstance(values, np.ndarray):
         values = values.tolist() if values.ndim else [values.item()]
-    if isinstance(values, str) or not hasattr(values, "__iter__"):
+    if isinstance(values, str) or not np.iterable(values):
         raise ValueError(f"{name} is {values!r}; it must be a list of whole numbers")
     return tuple(
         v if type(v) is int and v >= 0 else whole(v, f"{name}[{i}]") for i, v in enumerate(values)
@@ -272,7 +272,7 @@ def visits(chains: Iterable[Chain], n: int) -> np.ndarray:
 
 def _merged(chains: Any) -> tuple[Chain, ...]:
     "Alike chains as one."
-    if not hasattr(chains, "__iter__"):
+    if not np.iterable(chains):
         raise BadPlan(f"chains is {chains!r}; it must be a list of chains", rule="chain")
     counts: dict[tuple[int, tuple[int, ...], tuple[int, ...]], int] = {}
     for i, chain in enumerate(chains):
@@ -392,7 +392,9 @@ def _claims(plan: "Plan") -> dict[str, Any]:
         raise BadPlan(f"the bound {plan.bound} is above the cost {plan.cost}", rule="bound")
     bound = min(plan.bound, plan.cost)
     proved = scope == Scope.ALL and plan.cluster.alike and gap(plan.cost, bound) <= OPTIMALITY
-    status = plan.status or (Status.OPTIMAL if proved else Status.FEASIBLE)
+    status = plan.status
+    if status is None:
+        status = Status.OPTIMAL if proved else Status.FEASIBLE
     if choice(status, "status", Status) == Status.OPTIMAL and not proved:
         raise BadPlan(
             f"the status is 'optimal' with cost {plan.cost} and bound {bound} of scope '{scope}'",

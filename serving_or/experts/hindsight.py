@@ -19,6 +19,7 @@ from math import comb
 
 import numpy as np
 
+from .certificate import Certificate
 from serving_or.experts.level_chain import (
     BATCH,
     LevelChain,
@@ -41,7 +42,7 @@ from serving_or.tools.answers import (
     number,
     progress,
 )
-from ..tools.programs import Builder, Program, solve
+from ..tools.programs import Builder, Outcome, Program, solve
 
 
 # %% ../../nbs/experts/11_hindsight.ipynb #c2b4d503
@@ -366,23 +367,33 @@ def _shifted(depth, moves, top):
 def _priced(chain, depth, moves, clock):
     "What each move leads to; infinite where it changes nothing, or the time was over."
     costs = np.full(len(moves), np.inf)
-    size = max(1, BATCH // (10 * max(chain.events, depth.size)))
-    for i in range(0, len(moves), size):
+    for now in _batches(chain, len(moves)):
         if clock.over():
             break
-        trials = _shifted(depth, moves[i : i + size], chain.lengths)
+        trials = _shifted(depth, moves[now], chain.lengths)
         changed = np.flatnonzero((trials != depth).any(axis=1))
-        costs[i + changed] = price(chain, trials[changed])
+        costs[now.start + changed] = price(chain, trials[changed])
     return costs
 
 
-def _together(chain, depth, moves):
+def _batches(chain, count):
+    "Slices of so many vectors of depths as take little time together."
+    size = max(1, BATCH // (10 * max(chain.events, chain.problem.steps)))
+    return [slice(i, i + size) for i in range(0, count, size)]
+
+
+def _together(chain, depth, moves, clock):
     "Make the first 1, 2, 3, ... of some moves, each step moved once, and keep the best of that."
     trials = [depth]
     for new in _shifted(depth, moves, chain.lengths):
         trials.append(np.where(trials[-1] == depth, new, trials[-1]))
-    costs = price(chain, np.array(trials[1:]))
-    return trials[1 + int(np.argmin(costs))], float(costs.min())
+    trials = np.array(trials[1:])
+    costs = np.full(len(trials), np.inf)
+    for now in _batches(chain, len(trials)):
+        costs[now] = price(chain, trials[now])
+        if clock.over():
+            break
+    return trials[np.argmin(costs)], float(costs.min())
 
 
 # %% ../../nbs/experts/11_hindsight.ipynb #87f162b5
@@ -418,7 +429,7 @@ def improve(
             return depth, not clock.over()
         # gains nearly add up where moves do not touch
         better = better[np.argsort(costs[better], kind="stable")][: 4 * depth.size]
-        depth, cost = _together(chain, depth, moves[better])
+        depth, cost = _together(chain, depth, moves[better], clock)
 
 
 # %% ../../nbs/experts/11_hindsight.ipynb #602d35cf
@@ -488,7 +499,8 @@ def optimum(
     Dynamic programming when there are few placements. Otherwise the level-chain linear program,
     rounded at many thresholds and priced by Belady's rule, then local search, and branch and bound
     when the chain has few events. The bound of the linear program is recomputed from its
-    multipliers; that of branch and bound, where it is used, is the solver's.
+    multipliers, and where there was no time for it, `Certificate` gives one; that of branch and
+    bound, where it is used, is the solver's.
 
     Examples
     --------
@@ -512,13 +524,32 @@ def optimum(
 
 
 # %% ../../nbs/experts/11_hindsight.ipynb #86cb0bff
+SHARE = 0.75  # of the time for the linear program, and half of the rest for the certificate
+
+
+def _certified(problem, lowest, clock):
+    "A bound from the certificate, as far as there is time, and the lowest latencies of the rest."
+    certificate = Certificate(problem.start, problem.extra, problem.move_price)
+    rest = lowest.sum() - np.cumsum(lowest)
+    best = lowest.sum()
+    for r, after in zip(problem.loads, rest):
+        if clock.over():
+            break
+        best = max(best, (certificate.step(r) + after) * (1 - ROUNDING))
+    return best
+
+
 def _search(chain, clock, line, seed):
     "Depths, the bound that multipliers prove, and the one that branch and bound claims."
     base, E = chain.latency(0).sum(), chain.events
     program, word = chain_rows(chain), -np.inf
     depth = _cheapest(chain, list(_simple_depths(chain, clock)))
-    relaxed = solve(program, time_limit=clock.left(), relaxed=True)
-    bound = max(base + relaxed.bound, chain.latency(chain.lengths).sum())
+    relaxed = solve(program, time_limit=SHARE * clock.left(), relaxed=True)
+    lowest = chain.latency(chain.lengths)
+    bound = max(base + relaxed.bound, lowest.sum())
+    if relaxed.status == Outcome.TIME_LIMIT:
+        half = Clock(clock.left() / 2)
+        bound = max(bound, _certified(chain.problem, lowest, half))
 
     def is_open():
         cost = price(chain, depth)

@@ -95,9 +95,14 @@ def _lowest(loads: np.ndarray, price: np.ndarray, floor: ArrayLike) -> Any:
     """The least of level + sum price * (loads / level - 1)^+ over levels of at least floor (...);
     price >= 0.
     """
-    loads, price = np.broadcast_arrays(loads, price)
     order = np.argsort(-loads, axis=-1)
-    r, z = np.take_along_axis(loads, order, -1), np.take_along_axis(price, order, -1)
+    if loads.ndim == 1 and np.ndim(floor) == 0:
+        # one step for many prices: sorted once, and loads below every level are left out
+        order = order[: max(1, np.count_nonzero(loads >= floor))]
+        r, z = loads[order], price[..., order]
+    else:
+        loads, price, order = np.broadcast_arrays(loads, price, order)
+        r, z = np.take_along_axis(loads, order, -1), np.take_along_axis(price, order, -1)
     # a power of two near the largest load is the unit: no digit is lost, no product overflows
     unit = np.ldexp(1.0, np.frexp(r[..., :1])[1] - 1)
     with np.errstate(over="ignore"):
@@ -110,7 +115,7 @@ def _lowest(loads: np.ndarray, price: np.ndarray, floor: ArrayLike) -> Any:
     h = L + np.divide(S, L, out=np.zeros_like(L), where=L > 0) - Z
     j = np.argmin(np.where((r >= floor) & (r > 0), h, np.inf), axis=-1)[..., None]
     L = np.take_along_axis(L, j, -1)
-    x = np.divide(np.maximum(r - L, 0.0), L, out=np.zeros_like(r), where=L > 0)
+    x = np.divide(np.maximum(r - L, 0.0), L, out=np.zeros_like(z), where=L > 0)
     # again from the level: h has lost digits
     return (L[..., 0] + np.vecdot(z, x)) * unit[..., 0]
 

@@ -316,6 +316,18 @@ def test_limits_are_kept(limit):
     assert s.bound >= best_level(p.loads, 48).sum() - 1e-9
 
 
+def test_what_the_certificate_proves_when_there_was_no_time():
+    for seed in range(60):
+        p = small(seed)
+        lowest = np.atleast_1d(best_level(p.loads, p.extra))
+        proved = hindsight._certified(p, lowest, Clock(None))
+        assert lowest.sum() <= proved <= best_schedule(p) * (1 + 1e-12)
+        assert hindsight._certified(p, lowest, Clock(0)) == lowest.sum()
+    p = Problem(trace("ar", 16, 60, 5, seed=1), 16)
+    lowest = best_level(p.loads, p.extra)
+    assert hindsight._certified(p, lowest, Clock(None)) > 1.2 * lowest.sum()
+
+
 def enumerated_optima(problem):
     paths = product(range(problem.extra + 1), repeat=problem.steps)
     costs = []
