@@ -6,6 +6,8 @@ from itertools import product
 import numpy as np
 from hypothesis import strategies as st
 
+from serving_or.blocks.cluster import Cluster
+from serving_or.blocks.plan import Chain, Placement
 from serving_or.experts.model import Problem, latency
 
 # ---- experts: placements and problems ----
@@ -34,6 +36,25 @@ def best_schedule(p):
         value = value if t == 0 else (value[:, None] + moves).min(axis=0)
         value = value + latency(r, every)
     return value.min()
+
+
+def small(seed):
+    "A small problem: ties, zeros, silent steps, k = 0, m = 1, k < m, w = 0 and T = 1 all occur."
+    g = np.random.default_rng(seed)
+    m, k, T = int(g.integers(1, 5)), int(g.integers(0, 7)), int(g.integers(1, 8))
+    kinds = [
+        lambda: g.integers(0, 4, (T, m)),
+        lambda: g.exponential(5, (T, m)),
+        lambda: g.integers(0, 30, (T, m)) * (g.random((T, m)) < 0.6),
+    ]
+    loads = kinds[seed % 3]()
+    loads = np.where(g.random((T, 1)) < 0.1, 0, loads)
+    w = float(g.choice([0, 0.3, 1, 2, 5]))
+    return Problem(loads, k, w, np.bincount(g.integers(0, m, k), minlength=m))
+
+
+# a case in which the local search over depths stops at 22.5; the optimum is 22
+AWKWARD = Problem([[9, 10, 4], [1, 3, 9], [10, 10, 1]], extra=2, move_price=2.0, start=[0, 0, 2])
 
 
 # loads with ties and zeros, of every size that divides without loss
@@ -199,3 +220,74 @@ WORKED = {
         },
     ),
 }
+
+
+@st.composite
+def paths(draw, experts=(1, 6), steps=(1, 25)):
+    "A whole start, a path that wanders, jumps, and swings across whole numbers, and loads."
+    m, k, T = draw(st.integers(*experts)), draw(st.integers(0, 9)), draw(st.integers(*steps))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    start = rng.multinomial(k, np.full(m, 1 / m))
+    x, path = start.astype(float), []
+    for _ in range(T):
+        kind = rng.integers(4)
+        goal = k * rng.dirichlet(np.full(m, rng.choice([0.2, 1.0, 5.0])))
+        if kind == 0:
+            x = goal
+        elif kind == 1:
+            x = x + rng.random() * (goal - x)
+        elif kind == 2:
+            x = np.rint(x * 2) / 2  # onto whole and half numbers, where the rules jump
+            x = x * (k / x.sum()) if x.sum() else goal
+        else:
+            x = x + 0.02 * (goal - x)
+        path.append(x)
+    loads = rng.exponential(10.0 ** rng.uniform(-1, 2), (T, m)) * (rng.random((T, m)) < 0.7)
+    return Problem(loads, k, float(rng.choice([0.0, 0.5, 2.0, 50.0])), start), np.array(path)
+
+
+# ---- blocks: clusters and placements ----
+
+# four requests on four blocks: the best plan costs 80, the one that reserves for all costs 90
+# memory for four requests only where the small servers share them
+EXAMPLE_A = Cluster(4, 4, 1, [24, 6, 6], [10, 20, 20], [10, 10, 10])
+THREE = Cluster(4, 4, 1, [16, 12, 12], [10, 20, 20], [10, 10, 10])
+BEST = Placement([1, 3, 3], [2, 2, 2])
+WAYS = [Chain(0, (0, 1), (2, 2), 2), Chain(0, (0, 2), (2, 2), 2)]
+# two requests that greedy routing cannot serve, although coverage promises it
+STUCK = Cluster(3, 1, 1, [5, 4, 6], [0, 2, 1], [1, 7, 7])
+STUCK_AT = Placement([1, 3, 1], [2, 1, 3])
+
+
+def placed_cluster(seed, n=6, L=7, clients=2, cache=1):
+    "A small cluster with ties, duplicate, unused and unreachable servers; a placement that fits."
+    rng = np.random.default_rng(seed)
+    n, L = int(rng.integers(1, n + 1)), int(rng.integers(1, L + 1))
+    rtt = rng.integers(0, 6, (clients, n)).astype(float)
+    rtt[rng.random(rtt.shape) < 0.1] = np.inf
+    memory, tau = rng.integers(2, 50, n), rng.integers(1, 4, n)
+    cluster = Cluster(L, 4, cache, memory, tau, rtt, hop=rng.integers(0, 6, (n, n)))
+    m = rng.integers(0, cluster.counts(0) + 1)
+    return cluster, Placement([rng.integers(1, L - k + 2) for k in m], m)
+
+
+def tiny_cluster(rng, n=None, clients=1):
+    "Up to three servers and four blocks, for enumeration."
+    n, L = n or int(rng.integers(1, 4)), int(rng.integers(1, 5))
+    memory, tau = rng.integers(4, 25, n), rng.integers(1, 20, n)
+    return Cluster(L, 3, 1, memory, tau, rng.integers(1, 20, (clients, n)))
+
+
+def random_placement(rng, cluster):
+    "Spans that fit, anywhere."
+    m = np.array([rng.integers(0, k + 1) for k in cluster.counts(0)])
+    return Placement([rng.integers(1, cluster.blocks + 2 - k) for k in m], m)
+
+
+# what no door may accept in place of requests of three clients
+BAD_REQUESTS = [
+    None, "8", -1, 2.5, np.nan, np.inf, 1e19, True, 1j, {}, {1, 2, 3}, [1, 2], [1, 2, -1],
+    [1, 2, 0.5], [1, 2, np.nan], [1e19, 1, 1], [2**53, 2**53, 1], [True, False, True],
+    ["1", "2", "3"], [1, None, 2], [1, 2j, 3], [[1, 2, 3]], [[1], [2, 3]],
+    np.ma.masked_array([1, 2, 3], [0, 1, 0]),
+]  # fmt: skip

@@ -6,6 +6,7 @@
 __all__ = ['wait_cost', 'check_start', 'all_or_nothing', 'Policy', 'Never', 'Chase', 'Myopic', 'played', 'rounded']
 
 # %% ../../nbs/experts/06_policies.ipynb #52fb1f3a
+#| code-fold: true
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -44,6 +45,7 @@ def wait_cost(steps: ArrayLike, wait: ArrayLike, load: float, move_price: float)
     return n * load / 2 + np.minimum(n, c) * load / 2 + move_price * (n > c)
 
 # %% ../../nbs/experts/06_policies.ipynb #7c460ef8
+#| code-fold: true
 def wait_then_move(wait: int = 4, price: int = 4) -> "Picture":
     """One busy expert of load 2 and one GPU elsewhere: cost of waiting and then moving, over the
     best in hindsight, by how long the load lasts.
@@ -66,6 +68,7 @@ def wait_then_move(wait: int = 4, price: int = 4) -> "Picture":
     return Picture(picture + table(["wait", "price", "worst ratio", "at step"], [row]))
 
 # %% ../../nbs/experts/06_policies.ipynb #1eef191c
+#| code-fold: true
 def check_start(
     x0: Any, extra: Any, move_price: Any, only_whole: bool = False
 ) -> tuple[np.ndarray, int, float]:
@@ -103,6 +106,7 @@ def check_start(
     return x, extra, move_price
 
 # %% ../../nbs/experts/06_policies.ipynb #118a2977
+#| code-fold: true
 def _with_parts(thing: Any) -> Iterator[Any]:
     "A policy, and the policies and roundings that it holds."
     yield thing

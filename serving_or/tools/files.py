@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, is_dataclass
 from dataclasses import fields as _fields
 from difflib import get_close_matches
+from functools import lru_cache
 from math import log10
 from os import PathLike
 from pathlib import Path
@@ -532,7 +533,7 @@ class _Stack:
 
 # %% ../../nbs/tools/04_files.ipynb #d31061a1
 #| code-fold: true
-def said_by_aliases(levels=5, aliases=10) -> Picture:
+def said_by_aliases(levels: int = 5, aliases: int = 10) -> Picture:
     """Bytes of a text of lists whose aliases stand for the list before, and bytes of what it says;
     both as powers of ten.
     """
@@ -888,6 +889,7 @@ def load(path: str | PathLike, most_bytes: int = MOST_BYTES) -> Document:
 _BARE_WORDS = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
 
 
+@lru_cache(256)
 def _hints(kind: Any) -> dict:
     """The fields of a schema and their annotations; empty for anything else."""
     has = is_dataclass(kind) or hasattr(kind, "model_fields")
@@ -975,21 +977,26 @@ _COUNTS = {
 _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
 
 
-def _told(kind: Any, error: Any) -> tuple:
+def _told(kind: Any, words: Callable[[tuple], str], error: Any) -> tuple:
     """One of pydantic's mistakes as (place, None, what is wrong, what is required)."""
     place = tuple(p for p in error["loc"] if not str(p).startswith(_MARK))
     if error["type"] in _UNKNOWN:
-        inside = _at(kind, place[:-1])
-        either = [k.fields for k in _kinds(inside) if isinstance(k, Either)]
-        own = [name for part in [*_inner(inside), *either] for name in _own(part)]
-        near = get_close_matches(str(place[-1]), own, 1)
-        hint = f" (do you mean {near[0]}?)" if near else ""
-        return place, None, f"is not a field{hint}", f"one of the fields {', '.join(own)}"
-    must = required(_at(kind, place))
+        return place, None, *_stranger(kind, place)
+    must = words(tuple(0 if isinstance(step, int) else step for step in place))
     if error["type"] in _COUNTS:
         must = _COUNTS[error["type"]].format(**error["ctx"])
     wrong = "is missing" if error["type"] == "missing" else f"is {_shown(error['input'])}"
     return place, None, wrong, must
+
+
+def _stranger(kind: Any, place: tuple) -> tuple[str, str]:
+    """What to say of a field that a schema does not have."""
+    inside = _at(kind, place[:-1])
+    either = [k.fields for k in _kinds(inside) if isinstance(k, Either)]
+    own = [name for part in [*_inner(inside), *either] for name in _own(part)]
+    near = get_close_matches(str(place[-1]), own, 1)
+    hint = f" (do you mean {near[0]}?)" if near else ""
+    return f"is not a field{hint}", f"one of the fields {', '.join(own)}"
 
 # %% ../../nbs/tools/04_files.ipynb #f812380a
 T = TypeVar("T")
@@ -1008,7 +1015,9 @@ def fit(
     except ValidationError as error:
         found = error.errors(include_url=False, include_context=True)
         known = {place for place, *_ in mistakes}
-        mistakes += [m for m in (_told(kind, e) for e in found) if m[0] not in known]
+        # entries of a list share their words
+        words = lru_cache(None)(lambda place: required(_at(kind, place)))
+        mistakes += [m for m in (_told(kind, words, e) for e in found) if m[0] not in known]
     if value is not None and not mistakes and check:
         for place, must, *given in check(value):
             wrong = f"is {_shown(given[0])}" if given else "does not fit the rest"

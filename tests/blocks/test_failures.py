@@ -1,0 +1,211 @@
+"Failures: what is left against enumeration of losses, plans that survive, their records."
+
+import pickle
+from dataclasses import replace
+from itertools import combinations
+from time import perf_counter
+
+import numpy as np
+import pytest
+
+from serving_or.blocks.cluster import Cluster
+from serving_or.blocks.conservative_greedy import NoPlacement, cg_bprr, largest_requests
+from serving_or.blocks.designs import sweep
+from serving_or.blocks.failures import (
+    RobustPlan,
+    by_domain,
+    labels,
+    largest_robust,
+    losses,
+    place_robust,
+    robust,
+    surviving,
+    what_is_left,
+)
+from serving_or.blocks.flow import coverage, route_exact
+from serving_or.blocks.plan import Placement, check
+from serving_or.tools.answers import Infeasible, NotFound, TooLarge
+from tests.instances import BAD_REQUESTS, fleet, random_placement, tiny_cluster
+
+CLOSE = 1 + 1e-7
+
+
+def without(placement, label, lost):
+    "What is left of a placement."
+    return Placement(placement.a, np.where(np.isin(label, lost), 0, placement.m))
+
+
+def test_surviving_is_the_worst_loss():
+    rng = np.random.default_rng(8)
+    for _ in range(60):
+        n = int(rng.integers(2, 8))
+        c = replace(tiny_cluster(rng, n=n), domain=rng.integers(0, 4, n).tolist())
+        p, f = random_placement(rng, c), int(rng.integers(0, 3))
+        label, names = labels(c)
+        sets = combinations(range(len(names)), min(f, len(names)))
+        worst = np.min([coverage(c, without(p, label, lost)) for lost in sets], axis=0)
+        assert np.allclose(surviving(c, p, f), worst)
+        assert np.allclose(by_domain(c, p).sum(axis=0), coverage(c, p))
+
+
+def test_robust_plans_survive_every_loss():
+    rng = np.random.default_rng(9)
+    found = 0
+    for _ in range(60):
+        n, f = int(rng.integers(3, 9)), int(rng.integers(1, 3))
+        memory, tau, rtt = rng.integers(6, 40, n), rng.integers(1, 9, n), rng.integers(1, 30, n)
+        domain = rng.integers(0, 5, n).tolist()
+        c = Cluster(int(rng.integers(1, 7)), 2, 1, memory, tau, rtt, domain=domain)
+        R = int(rng.integers(1, 5))
+        try:
+            answer = robust(c, R, f)
+        except (NoPlacement, Infeasible):
+            continue
+        found += 1
+        p, label, names = answer.plan.placement, *labels(c)
+        assert answer.capacity >= R and (surviving(c, p, f) >= R).all()
+        for lost in combinations(range(len(names)), f):
+            again = route_exact(c, without(p, label, lost), R)
+            reported = answer.losses[tuple(names[i] for i in lost)]
+            assert np.isfinite(reported) and again.cost <= max(reported, answer.value) * CLOSE
+        assert answer.worst >= answer.value - 1e-9 or answer.losses
+        assert "survives" in answer.summary()
+    assert found > 20
+
+
+def test_no_failures_is_plain_coverage():
+    c = fleet(12)
+    assert (surviving(c, place_robust(c, 20, 0), 0) >= 20).all()
+
+
+def test_errors_name_what_is_short():
+    c = fleet(9, 0.22)
+    most = largest_robust(c)
+    assert 0 < most < largest_requests(c)
+    robust(c, most)
+    with pytest.raises(NoPlacement, match=f"up to {most} requests; another placement") as error:
+        robust(c, 10 * most)
+    assert error.value.blocks_short > 0 and error.value.largest == most
+    again = pickle.loads(pickle.dumps(error.value))
+    assert again.largest == most and str(again) == str(error.value)
+
+
+def test_nothing_is_left_of_nobody():
+    c = Cluster(2, 1, 1, [10, 10, 4], [1, 1, 1], [1, 2, 30])
+    for call in (place_robust, robust):
+        with pytest.raises(Infeasible, match="any 3 of 3 domains may fail"):
+            call(c, 1, 3)
+        with pytest.raises(Infeasible):
+            call(c, 1, 10**9)
+    assert largest_robust(c, 3) == 0 and largest_robust(c, 10**9) == 0
+    assert list(surviving(c, Placement([1, 1, 1], [2, 2, 2]), 5)) == [0, 0]
+    assert robust(c, 0, 3).value == 0
+
+
+def test_losses_by_hand():
+    c = Cluster(2, 1, 1, [10, 10, 4], [1, 1, 1], [1, 2, 30])
+    plan = check(c, Placement([1, 1, 1], [2, 2, 2]), cg_bprr(c, 1).chains, 1)
+    assert losses(plan) == {(0,): 4.0, (1,): 3.0, (2,): 3.0} and losses(plan, 2)[0, 1] == 32.0
+    assert losses(plan, 3)[0, 1, 2] == np.inf and losses(plan, 0) == {(): 3.0}
+
+
+def test_too_many_losses():
+    big = Cluster(1, 1, 1, [3] * 200, [1] * 200, [1] * 200)
+    with pytest.raises(TooLarge) as error:
+        losses(sweep(big, 1), 3)
+    assert error.value.limit == 5000 and error.value.size == 1313400
+    # the plan is not lost with its losses
+    answer = robust(big, 1, 3)
+    assert answer.losses is None and np.isnan(answer.worst) and answer.capacity >= 1
+    assert "not computed" in answer.summary() and len(answer.to_frame()) == 0
+    with pytest.raises(NotFound, match="losses were tried in 0 s"):
+        losses(sweep(big, 1), 2, time_limit=0)
+
+
+def test_time_is_kept():
+    c = fleet(60, 0.2)
+    robust(fleet(9), 3)
+    for limit in (0.0, 0.5):
+        began = perf_counter()
+        try:
+            answer = robust(c, 200, 2, time_limit=limit)
+            assert answer.status in ("time_limit", "optimal") and answer.capacity >= 200
+        except NoPlacement as error:
+            assert error.largest is None and "unknown" in str(error)
+        assert perf_counter() - began < limit + 0.5
+
+
+def test_a_plan_that_does_not_survive_is_no_robust_plan():
+    c = Cluster(2, 1, 1, [10, 10], [1, 1], [1, 2])
+    alone = cg_bprr(replace(c, memory=[10, 1]), 1)
+    plan = check(c, alone.placement, alone.chains, 1)
+    with pytest.raises(ValueError, match="capacity is 0"):
+        RobustPlan(plan, 1)
+    good = robust(c, 1)
+    for bad in (dict(failures=-1), dict(failures=0.5), dict(losses={(0,): np.nan})):
+        with pytest.raises(ValueError):
+            replace(good, **bad)
+    with pytest.raises(ValueError, match="status"):
+        replace(good, status="banana")
+
+
+def test_records(tmp_path):
+    c = Cluster(2, 1, 1, [10, 10, 9], [1, 1, 2], [1, 2, 9], domain=["a", "b", "b"])
+    answer = robust(c, 2)
+    assert answer == robust(c, 2) and hash(answer) == hash(robust(c, 2))
+    assert answer != robust(c, 1)
+    answer.save(tmp_path / "plan.json")
+    for again in (RobustPlan.load(tmp_path / "plan.json"), pickle.loads(pickle.dumps(answer))):
+        assert again == answer and again.worst == answer.worst and again.losses == answer.losses
+    assert list(answer.to_frame().index) == ["a", "b"]
+    assert 'aria-label="capacity of each block' in answer.plot()
+    assert answer.gap == answer.plan.gap and answer.ratio == answer.plan.ratio
+
+
+@pytest.mark.parametrize("requests", BAD_REQUESTS)
+def test_bad_requests(requests):
+    c = Cluster(4, 2, 1, [20, 20], [1, 2], [[3, 5]] * 3)
+    for door in (place_robust, robust, lambda c, r: largest_robust(c, 1, r)):
+        with pytest.raises(ValueError, match="requests"):
+            door(c, requests)
+
+
+@pytest.mark.parametrize("bad", [-1, 0.5, np.nan, np.inf, "1", True, None, [1]])
+def test_bad_failures(bad):
+    c = fleet(6)
+    plan = sweep(c, 1)
+    for call in (
+        lambda: surviving(c, plan.placement, bad),
+        lambda: place_robust(c, 1, bad),
+        lambda: losses(plan, bad),
+        lambda: robust(c, 1, bad),
+        lambda: largest_robust(c, bad),
+    ):
+        with pytest.raises(ValueError, match="failures is"):
+            call()
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (dict(weight=1.5), "weight is 1.5"),
+        (dict(weight=np.nan), "weight is nan"),
+        (dict(orders=("max", 3)), r"orders\[1\] is 3"),
+        (dict(most=0), "most is 0"),
+        (dict(time_limit=-1), "time_limit is -1"),
+    ],
+)
+def test_bad_input_says_what_is_wrong(arguments, words):
+    with pytest.raises(ValueError, match=words):
+        robust(fleet(6), 1, **arguments)
+
+
+def test_free_caches():
+    free = Cluster(3, 1, 0, [3, 3], [1, 1], [2, 1])
+    assert (surviving(free, sweep(free, 10**5).placement, 0) > 10**5).all()
+    assert robust(free, 10**5).capacity >= 10**5 and largest_robust(free) == 10**9
+
+
+def test_live_example():
+    assert "at least 8 requests left" in what_is_left(1, 7)
+    assert "no placement found" in what_is_left(1, 10)
