@@ -41,6 +41,7 @@ from serving_or.tools.answers import (
     TooLarge,
     number,
     progress,
+    whole,
 )
 from ..tools.programs import Builder, Outcome, Program, solve
 
@@ -96,7 +97,9 @@ def _check_table(problem):
 
 
 def _check_steps(problem):
-    "Refuse a problem without steps."
+    "Refuse what is no problem, and a problem without steps."
+    if not isinstance(problem, Problem):
+        raise ValueError(f"problem is a {type(problem).__name__}; it must be a Problem")
     if problem.steps == 0:
         raise ValueError("the loads have no steps; they must have at least one row")
 
@@ -238,7 +241,7 @@ def count_optima(problem: Problem, tolerance: float = 1e-9) -> int:
         The same whatever the unit of loads and price.
     """
     _, moves, value = value_tables(problem)
-    tight = number(tolerance, "tolerance", least=0) * value[-1].min()
+    tight = number(tolerance, "tolerance", least=0, most=1) * value[-1].min()
     ways = (value[-1] <= value[-1].min() + tight).astype(object)
     for before in value[-2::-1]:
         through = before[:, None] + moves
@@ -508,7 +511,7 @@ def optimum(
     >>> schedule.cost, schedule.bound, str(schedule.status)
     (35.0, 35.0, 'optimal')
     """
-    clock = Clock(time_limit)
+    clock, seed = Clock(time_limit), whole(seed, "seed")
     _check_steps(problem)
     if _is_small(problem, clock):
         return dynamic_program(problem)
