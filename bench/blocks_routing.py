@@ -1,9 +1,11 @@
-"""Cheapest chains of 1,000 clients through 147 servers: the boundary program against Dijkstra of networkx and of scipy, in one run.
+"""Cheapest chains of 1,000 clients through 147 servers: the boundary program against Dijkstra.
 
-Two peers get their graph for nothing: it is built once, outside the clock; networkx then asks a weight function, and scipy gets an array of weights for each
-client. The third builds a networkx graph for each client, as one would who routes a single request.
-Costs must agree. Then as many requests of one client as fit, in bulk against one dynamic program for each.
+Two peers, networkx and scipy, get their graph for nothing: it is built once, outside the clock;
+networkx then asks a weight function, and scipy gets an array of weights for each client. The third
+builds a networkx graph for each client, as one would who routes a single request. Costs must agree.
+Then as many requests of one client as fit, in bulk against one dynamic program for each.
 """
+
 import time
 
 import networkx as nx
@@ -12,12 +14,13 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
 
 from serving_or.blocks.cluster import BLOOM, Cluster
-from serving_or.tools.models import A100, MIG
 from serving_or.blocks.plan import Placement, visits
 from serving_or.blocks.routing import bulk, cheapest
+from serving_or.tools.models import A100, MIG
 
 MANY = 10**6
-SERVERS, CLIENTS, ASKED = 147, 1000, 100  # networkx answers for the first ASKED clients only, and is scaled
+# networkx answers for the first ASKED clients only, and is scaled
+SERVERS, CLIENTS, ASKED = 147, 1000, 100
 
 
 def instance(seed=0, clients=CLIENTS):
@@ -35,7 +38,11 @@ def arcs(cluster, placement):
     tail, head = np.nonzero((a[None, :] <= e[:, None]) & (e[:, None] < e[None, :]))
     first, last = np.flatnonzero(a == 1), np.flatnonzero(e == cluster.blocks + 1)
     k = np.concatenate([e[head] - e[tail], e[first] - 1, np.zeros(len(last), int)])
-    return np.concatenate([tail, np.full(len(first), n), last]), np.concatenate([head, first, np.full(len(last), n + 1)]), k
+    return (
+        np.concatenate([tail, np.full(len(first), n), last]),
+        np.concatenate([head, first, np.full(len(last), n + 1)]),
+        k,
+    )
 
 
 def clock(call, repeat=3):
@@ -57,7 +64,15 @@ def run():
     graph = nx.DiGraph()
     graph.add_edges_from((int(i), int(j), {"k": int(b)}) for i, j, b in zip(tail, head, k))
     t, tau = [[*row, 0.0, 0.0] for row in cluster.rtt.tolist()], [*cluster.tau.tolist(), 0.0, 0.0]
-    theirs, paths = clock(lambda: [nx.dijkstra_path_length(graph, n, n + 1, weight=lambda i, j, d: t[c][j] + tau[j] * d["k"]) for c in range(ASKED)], repeat=1)
+    theirs, paths = clock(
+        lambda: [
+            nx.dijkstra_path_length(
+                graph, n, n + 1, weight=lambda i, j, d: t[c][j] + tau[j] * d["k"]
+            )
+            for c in range(ASKED)
+        ],
+        repeat=1,
+    )
     np.testing.assert_allclose(cost[:ASKED], paths)
 
     def rebuilt(c):
@@ -85,7 +100,12 @@ def run():
     np.testing.assert_allclose(cost, lengths, rtol=1e-6)
     theirs, built = theirs * CLIENTS / ASKED, built * CLIENTS / ASKED
     print(f"{CLIENTS} clients, {n} servers, {len(tail)} arcs: chains of all clients")
-    for name, seconds in (("boundary program", ours), ("scipy dijkstra", sparse), ("networkx dijkstra", theirs), ("networkx, graph too", built)):
+    for name, seconds in (
+        ("boundary program", ours),
+        ("scipy dijkstra", sparse),
+        ("networkx dijkstra", theirs),
+        ("networkx, graph too", built),
+    ):
         print(f"  {name:<20} {seconds * 1e3:9.1f} ms   {seconds / ours:7.1f} x")
 
     one, held = instance(clients=1)

@@ -1,11 +1,14 @@
-"""Hindsight at 256 experts, 64 extra GPUs and 100 steps, beside HiGHS on the secant integer program.
+"""Hindsight at 256 experts, 64 extra GPUs and 100 steps, beside HiGHS on the secant program.
 
-Five synthetic kinds of trace and one real one (four layers of a model side by side as 256 experts), mean load 25 for each expert, price 2. The hard case, equal
-loads with spikes at a mean load of 4, comes last. Gaps are proved: for ours by multipliers that are checked, for the secant program by HiGHS.
+Five synthetic kinds of trace and one real one (four layers of a model side by side as 256 experts),
+mean load 25 for each expert, price 2. The hard case, equal loads with spikes at a mean load of 4,
+comes last. Gaps are proved: for ours by multipliers that are checked, for the secant program by
+HiGHS.
 """
+
 import time
 
-import numpy as np
+import time
 
 from serving_or.experts.hindsight import optimum, secant_program
 from serving_or.experts.model import Problem
@@ -25,11 +28,16 @@ def problems():
 
 def run(ours=OURS, theirs=THEIRS):
     print(f"{'trace':28s} {'level chain':>30s} {'secant program, HiGHS':>32s}")
-    print(f"{'':28s} {'seconds':>9s} {'cost':>10s} {'gap':>9s} {'seconds':>11s} {'cost':>10s} {'gap':>9s}")
+    print(
+        f"{'':28s} {'seconds':>9s} {'cost':>10s} {'gap':>9s} {'seconds':>11s} {'cost':>10s} {'gap':>9s}"
+    )
     for name, problem in problems():
         row = []
-        for method, limit in ((optimum, ours), (secant_program, theirs)):
+        for method, time_limit in ((optimum, ours), (secant_program, theirs)):
             began = time.perf_counter()
             schedule = method(problem, time_limit=limit)
             row += [time.perf_counter() - began, schedule.cost, schedule.gap]
-        print("{:28s} {:9.1f} {:10.1f} {:9.3%} {:11.1f} {:10.1f} {:9.2%}".format(name, *row), flush=True)
+        print(
+            "{:28s} {:9.1f} {:10.1f} {:9.3%} {:11.1f} {:10.1f} {:9.2%}".format(name, *row),
+            flush=True,
+        )

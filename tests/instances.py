@@ -40,6 +40,25 @@ def best_schedule(p):
     return value.min()
 
 
+def small(seed):
+    "A small problem: ties, zeros, silent steps, k = 0, m = 1, k < m, w = 0 and T = 1 all occur."
+    g = np.random.default_rng(seed)
+    m, k, T = int(g.integers(1, 5)), int(g.integers(0, 7)), int(g.integers(1, 8))
+    kinds = [
+        lambda: g.integers(0, 4, (T, m)),
+        lambda: g.exponential(5, (T, m)),
+        lambda: g.integers(0, 30, (T, m)) * (g.random((T, m)) < 0.6),
+    ]
+    loads = kinds[seed % 3]()
+    loads = np.where(g.random((T, 1)) < 0.1, 0, loads)
+    w = float(g.choice([0, 0.3, 1, 2, 5]))
+    return Problem(loads, k, w, np.bincount(g.integers(0, m, k), minlength=m))
+
+
+# a case in which the local search over depths stops at 22.5; the optimum is 22
+AWKWARD = Problem([[9, 10, 4], [1, 3, 9], [10, 10, 1]], extra=2, move_price=2.0, start=[0, 0, 2])
+
+
 # loads with ties and zeros, of every size that divides without loss
 load = st.one_of(
     st.integers(0, 12).map(float),
@@ -165,7 +184,7 @@ def online_problems(draw):
 
 WORKED = {
     "equal": (
-        ([[20, 4]] * 3 + [[4, 20]] + [[20, 4]] + [[4, 20]] * 3, 4, 2.0),
+        (EIGHT_STEPS, 4, 2.0),
         {
             "never": (53.333, 0, 53.333),
             "chase": (32.0, 28, 60.0),
@@ -205,9 +224,35 @@ WORKED = {
 }
 
 
+@st.composite
+def paths(draw, experts=(1, 6), steps=(1, 25)):
+    "A whole start, a path that wanders, jumps, and swings across whole numbers, and loads."
+    m, k, T = draw(st.integers(*experts)), draw(st.integers(0, 9)), draw(st.integers(*steps))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    start = rng.multinomial(k, np.full(m, 1 / m))
+    x, path = start.astype(float), []
+    for _ in range(T):
+        kind = rng.integers(4)
+        goal = k * rng.dirichlet(np.full(m, rng.choice([0.2, 1.0, 5.0])))
+        if kind == 0:
+            x = goal
+        elif kind == 1:
+            x = x + rng.random() * (goal - x)
+        elif kind == 2:
+            x = np.rint(x * 2) / 2  # onto whole and half numbers, where the rules jump
+            x = x * (k / x.sum()) if x.sum() else goal
+        else:
+            x = x + 0.02 * (goal - x)
+        path.append(x)
+    loads = rng.exponential(10.0 ** rng.uniform(-1, 2), (T, m)) * (rng.random((T, m)) < 0.7)
+    return Problem(loads, k, float(rng.choice([0.0, 0.5, 2.0, 50.0])), start), np.array(path)
+
+
 # ---- blocks: clusters and placements ----
 
 # four requests on four blocks: the best plan costs 80, the one that reserves for all costs 90
+# memory for four requests only where the small servers share them
+EXAMPLE_A = Cluster(4, 4, 1, [24, 6, 6], [10, 20, 20], [10, 10, 10])
 THREE = Cluster(4, 4, 1, [16, 12, 12], [10, 20, 20], [10, 10, 10])
 BEST = Placement([1, 3, 3], [2, 2, 2])
 WAYS = [Chain(0, (0, 1), (2, 2), 2), Chain(0, (0, 2), (2, 2), 2)]

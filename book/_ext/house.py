@@ -86,6 +86,13 @@ def imported(source, package):
                 yield (whole, None) if inside else (base, alias.name)
 
 
+def doors(part):
+    """What a part hands to others: name to the module that makes it."""
+    path = ROOT / PACKAGE / part / "__init__.py"
+    found = imported(path.read_text(encoding="utf-8"), f"{PACKAGE}.{part}")
+    return {name: module for module, name in found if name}
+
+
 def arrows(room):
     """The rooms that a module imports from, wherever the import stands."""
     others = {other.name: other for other in rooms()}

@@ -139,12 +139,12 @@ def front_doors():
     "Of each part: its name, what it says of itself, and its doors with their modules."
     for path in sorted((ROOT / PACKAGE).glob("*/__init__.py")):
         tree, part = ast.parse(path.read_text(encoding="utf-8")), f"{PACKAGE}.{path.parent.name}"
-        doors = [
-            (alias.name, f"{part if node.level == 1 else PACKAGE}.{node.module}.{alias.name}")
-            for node in tree.body
-            if isinstance(node, ast.ImportFrom)
-            for alias in node.names
-        ]
+        doors = []
+        for node in tree.body:
+            if isinstance(node, ast.ImportFrom):
+                above = part.split(".")[: 3 - node.level] if node.level else []
+                module = ".".join([*above, node.module])
+                doors += [(alias.name, f"{module}.{alias.name}") for alias in node.names]
         yield part, ast.get_docstring(tree) or "", doors
 
 

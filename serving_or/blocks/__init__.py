@@ -3,10 +3,10 @@
 Which server holds which blocks, and which chain of servers serves a request.
 """
 
+from ..tools.answers import Infeasible, NotFound, TooLarge
+from ..tools.files import GB, GIB, BadFile
+from ..tools.models import CARDS
 from .bounds import chain_bound
-from serving_or.tools.answers import Infeasible, NotFound, TooLarge
-from serving_or.tools.files import BadFile, GB, GIB
-from serving_or.tools.models import CARDS
 from .cluster import Cluster
 from .conservative_greedy import NoPlacement, cg_bp, cg_bprr, guarantee, largest_requests
 from .designs import lanes, petals_like, sweep, uncontended

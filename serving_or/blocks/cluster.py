@@ -90,21 +90,16 @@ def most_blocks(
     ndarray (..., n) of int
         ``min(floor(M / (s_m + s_c c)), L)``.
 
-    Raises
-    ------
-    ValueError
-        When a design is negative or NaN.
-
     Examples
     --------
     >>> most_blocks([12, 11.9], 2, 1, design=2, blocks=5).tolist()
     [3, 2]
     """
     c = np.asarray(design, float)[..., None]
-    if not (c >= 0).all():
-        raise ValueError(f"design is {design}; it must be at least 0")
     usable = np.asarray(memory) * (1 + TOLERANCE / 2)
-    return np.minimum(np.floor(usable / (block_size + cache_size * c)), blocks).astype(int)
+    with np.errstate(over="ignore"):
+        most = np.floor(usable / (block_size + cache_size * c))
+    return np.minimum(most, blocks).astype(int)
 
 
 def free_slots(memory: Any, block_size: float, cache_size: float, m: Any) -> np.ndarray:
@@ -183,7 +178,8 @@ def _text(name: Any) -> Any:
 
 def _names(given: Any, name: str, count: int) -> tuple:
     "Names, one for each server or client."
-    if isinstance(given, str | bytes) or not hasattr(given, "__iter__"):
+    listed = not isinstance(given, str | bytes | set | frozenset) and np.iterable(given)
+    if not listed:
         raise ValueError(f"{name} is {given!r}; it must be a list of {count} names")
     names = tuple(map(_text, given))
     if len(names) != count:
@@ -334,8 +330,9 @@ class Cluster(Record):
         return self.rtt if self.prefill_rtt is None else self.prefill_rtt
 
     def counts(self, design: Any) -> np.ndarray:
-        """m(c) of each server; see `most_blocks`."""
-        return most_blocks(self.memory, self.block_size, self.cache_size, design, self.blocks)
+        """m(c) of each server for designs c of at least 0; see `most_blocks`."""
+        c = finite(design, "design")
+        return most_blocks(self.memory, self.block_size, self.cache_size, c, self.blocks)
 
     def slots(self, m: Any) -> np.ndarray:
         """Block caches beside m blocks on each server; see `free_slots`."""
@@ -389,13 +386,17 @@ class Cluster(Record):
     def take(self, servers: Any) -> Self:
         """The cluster with these servers only: distinct indices, in this order, or a mask."""
         j = positions(servers, "servers", self.n)
-        at = lambda v: None if v is None else tuple(v[i] for i in j)
         columns = ("memory", "tau", "rtt", "prefill_tau", "prefill_rtt", "rent")
-        arrays = {k: v[..., j] for k in columns if (v := getattr(self, k)) is not None}
-        hop = None if self.hop is None else self.hop[np.ix_(j, j)]
-        return replace(self, **arrays, hop=hop, domain=at(self.domain), servers=at(self.servers))
+        part: dict[str, Any] = {
+            k: v[..., j] for k in columns if (v := getattr(self, k)) is not None
+        }
+        for k in ("servers", "domain"):
+            names = getattr(self, k)
+            part[k] = None if names is None else tuple(names[i] for i in j)
+        part["hop"] = None if self.hop is None else self.hop[np.ix_(j, j)]
+        return replace(self, **part)
 
-    def to_frame(self):
+    def to_frame(self) -> Any:
         """A pandas table with a row for each server."""
         import pandas as pd
 
@@ -444,19 +445,17 @@ class Cluster(Record):
         """
         prompt = finite(prompt, "prompt", least=1)
         tokens = prompt + finite(output, "output", least=1)
-        sizes = _sizes(card, float(np.max(tokens)))
-        return cls(
-            **sizes,
-            memory=[d.memory / GB for d in devices],
-            tau=[d.tau for d in devices],
-            rtt=rtt,
-            prefill_tau=[d.prefill(float(np.max(prompt))) for d in devices],
-            prefill_rtt=prefill_rtt,
-            **more,
-        )
+        given: dict[str, Any] = {
+            "memory": [d.memory / GB for d in devices],
+            "tau": [d.tau for d in devices],
+            "rtt": rtt,
+            "prefill_tau": [d.prefill(float(np.max(prompt))) for d in devices],
+            "prefill_rtt": prefill_rtt,
+        }
+        return cls(**_sizes(card, float(np.max(tokens))), **given, **more)
 
     @classmethod
-    def from_yaml(cls, path: str | PathLike) -> Self:
+    def from_yaml(cls, path: str | PathLike) -> "Cluster":
         """Read a cluster from a YAML or JSON file; see `read_cluster`."""
         return read_cluster(path)
 
@@ -470,7 +469,7 @@ class Cluster(Record):
         overhead: float = 0.0,
         prefill_overhead: float | None = None,
         **more: Any,
-    ) -> Self:
+    ) -> "Cluster":
         """Servers and clients on the nodes of a network; see `on_topology`."""
         return on_topology(graph, servers, clients, rtt, overhead, prefill_overhead, **more)
 
@@ -625,37 +624,37 @@ def _cluster_of(file: Any) -> Cluster:
     "The cluster that a file describes."
     rows = [s for s in file.servers for _ in range(s.count)]
     names = [name for s in file.servers for name in numbered(s.name, s.count)]
-    some = lambda field: any(getattr(s, field) is not None for s in rows)
-    prompts = [c.rtt if c.prefill_rtt is None else c.prefill_rtt for c in file.clients]
+    given: dict[str, Any] = {
+        "memory": [s.memory / GB for s in rows],
+        "tau": [s.tau for s in rows],
+        "rtt": [_by_server(c.rtt, rows) for c in file.clients],
+        "hop": file.hop,
+        "servers": names,
+        "clients": [c.name for c in file.clients],
+    }
+    if any(s.prefill_tau is not None for s in rows):
+        given["prefill_tau"] = [s.tau if s.prefill_tau is None else s.prefill_tau for s in rows]
+    if any(c.prefill_rtt is not None for c in file.clients):
+        prompts = [c.rtt if c.prefill_rtt is None else c.prefill_rtt for c in file.clients]
+        given["prefill_rtt"] = [_by_server(trip, rows) for trip in prompts]
+    if rows[0].rent is not None:
+        given["rent"] = [s.rent for s in rows]
+    if any(s.domain is not None for s in rows):
+        given["domain"] = [name if s.domain is None else s.domain for s, name in zip(rows, names)]
+    return Cluster(**_sizes_in(file), **given)
+
+
+def _sizes_in(file: Any) -> dict[str, Any]:
+    "The sizes that a file gives, or those of its card."
     if isinstance(file.model, str):
-        stored = CARDS[file.model].stored(file.weight_bits, file.kv_bits, file.overhead)
-        sizes = _sizes(stored, file.tokens)
-    else:
-        sizes = {
-            "blocks": file.model.blocks,
-            "block_size": file.model.block_size / GB,
-            "cache_size": file.model.cache_size / GB,
-            "memory_unit": "GB",
-        }
-    return Cluster(
-        **sizes,
-        memory=[s.memory / GB for s in rows],
-        tau=[s.tau for s in rows],
-        rtt=[_by_server(c.rtt, rows) for c in file.clients],
-        prefill_tau=[s.tau if s.prefill_tau is None else s.prefill_tau for s in rows]
-        if some("prefill_tau")
-        else None,
-        prefill_rtt=[_by_server(trip, rows) for trip in prompts]
-        if any(c.prefill_rtt is not None for c in file.clients)
-        else None,
-        hop=file.hop,
-        rent=[s.rent for s in rows] if some("rent") else None,
-        domain=[name if s.domain is None else s.domain for s, name in zip(rows, names)]
-        if some("domain")
-        else None,
-        servers=names,
-        clients=[c.name for c in file.clients],
-    )
+        card = CARDS[file.model].stored(file.weight_bits, file.kv_bits, file.overhead)
+        return _sizes(card, file.tokens)
+    return {
+        "blocks": file.model.blocks,
+        "block_size": file.model.block_size / GB,
+        "cache_size": file.model.cache_size / GB,
+        "memory_unit": "GB",
+    }
 
 
 def read_cluster(path: str | PathLike) -> Cluster:
@@ -696,7 +695,7 @@ def read_cluster(path: str | PathLike) -> Cluster:
 # %% ../../nbs/blocks/01_cluster.ipynb #3f83c230
 def _nodes(nodes: Any, name: str, at: dict) -> list[int]:
     "The numbers of some nodes of a graph."
-    if isinstance(nodes, str) or not hasattr(nodes, "__iter__"):
+    if isinstance(nodes, str) or not np.iterable(nodes):
         raise ValueError(f"{name} is {nodes!r}; it must be a list of nodes of the graph")
     for i, node in enumerate(nodes):
         if node not in at:
@@ -750,14 +749,14 @@ def on_topology(
     first = overhead if prefill_overhead is None else prefill_overhead
     s, c = _nodes(servers, "servers", at), _nodes(clients, "clients", at)
     plain = times[np.ix_(c, s)]
-    named = {
+    given: dict[str, Any] = {
         "servers": [str(node) for node in servers],
         "clients": [str(node) for node in clients],
+        "rtt": plain + overhead,
+        "prefill_rtt": plain + number(first, "prefill_overhead", least=0),
         "hop": times[np.ix_(s, s)] / 2 + overhead,
     }
-    make = Cluster.of if "card" in more else Cluster
-    prompt = plain + number(first, "prefill_overhead", least=0)
-    return make(rtt=plain + overhead, prefill_rtt=prompt, **(named | more))
+    return Cluster.of(**given | more) if "card" in more else Cluster(**given | more)
 
 
 # %% ../../nbs/blocks/01_cluster.ipynb #cae59fcd

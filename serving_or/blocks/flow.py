@@ -203,7 +203,8 @@ def peel(
             for i in path:
                 if left[i] == 0:
                     out[c, int(entry[i])].remove(i)
-            chains.append(Chain(c, server[path].tolist(), blocks[path].tolist(), q))
+            way = tuple(server[path].tolist()), tuple(blocks[path].tolist())
+            chains.append(Chain(c, *way, count=q))
     return chains
 
 
@@ -328,9 +329,7 @@ def flow_prices(
     worth : ndarray (spans,)
         The price of a slot, at least 0.
     """
-    multipliers = getattr(answer, "multipliers", None)
-    multipliers = answer.duals if multipliers is None else multipliers
-    worth = np.maximum(-multipliers[program.at["use"]], 0.0)
+    worth = np.maximum(-answer.multipliers[program.at["use"]], 0.0)
     active = np.unique(program.at["client"])
     togo = np.full((len(active), cluster.blocks + 2), np.inf)
     togo[:, cluster.blocks + 1] = 0.0

@@ -31,12 +31,10 @@ from serving_or.tools.answers import (
     OPTIMALITY,
     ROUNDING,
     Infeasible,
-    NotFound,  # noqa: F401
     Record,
     Result,
     Scope,
     Status,
-    TooLarge,  # noqa: F401
     choice,
     finite,
     gap,
@@ -100,7 +98,7 @@ def _wholes(values: Any, name: str) -> tuple[int, ...]:
     "Whole numbers of at least 0; plain ints pass at once."
     if isinstance(values, np.ndarray):
         values = values.tolist() if values.ndim else [values.item()]
-    if isinstance(values, str) or not hasattr(values, "__iter__"):
+    if isinstance(values, str) or not np.iterable(values):
         raise ValueError(f"{name} is {values!r}; it must be a list of whole numbers")
     return tuple(
         v if type(v) is int and v >= 0 else whole(v, f"{name}[{i}]") for i, v in enumerate(values)
@@ -272,17 +270,17 @@ def visits(chains: Iterable[Chain], n: int) -> np.ndarray:
 
 def _merged(chains: Any) -> tuple[Chain, ...]:
     "Alike chains as one."
-    if not hasattr(chains, "__iter__"):
+    if not np.iterable(chains):
         raise BadPlan(f"chains is {chains!r}; it must be a list of chains", rule="chain")
-    counts: dict[tuple, int] = {}
+    counts: dict[tuple[int, tuple[int, ...], tuple[int, ...]], int] = {}
     for i, chain in enumerate(chains):
         if not isinstance(chain, Chain):
             raise BadPlan(f"chain {i} is {chain!r}; it must be a Chain", rule="chain", chain=i)
         if chain.count < 1:
             raise BadPlan(f"chain {i} is {chain}; it must carry a request", rule="chain", chain=i)
-        key = (chain.client, chain.servers, chain.blocks)
-        counts[key] = counts.get(key, 0) + chain.count
-    return tuple(Chain(*key, count) for key, count in counts.items())
+        way = (chain.client, chain.servers, chain.blocks)
+        counts[way] = counts.get(way, 0) + chain.count
+    return tuple(Chain(*way, count) for way, count in counts.items())
 
 
 def check_spans(cluster: Cluster, placement: Placement) -> None:
@@ -392,7 +390,9 @@ def _claims(plan: "Plan") -> dict[str, Any]:
         raise BadPlan(f"the bound {plan.bound} is above the cost {plan.cost}", rule="bound")
     bound = min(plan.bound, plan.cost)
     proved = scope == Scope.ALL and plan.cluster.alike and gap(plan.cost, bound) <= OPTIMALITY
-    status = plan.status or (Status.OPTIMAL if proved else Status.FEASIBLE)
+    status = plan.status
+    if status is None:
+        status = Status.OPTIMAL if proved else Status.FEASIBLE
     if choice(status, "status", Status) == Status.OPTIMAL and not proved:
         raise BadPlan(
             f"the status is 'optimal' with cost {plan.cost} and bound {bound} of scope '{scope}'",
@@ -432,15 +432,15 @@ def _costs(cluster: Cluster, chains: Sequence[Chain], forward: bool) -> list[flo
 #| code-fold: true
 @dataclass(frozen=True, eq=False)
 class Plan(Result):
-    """A placement and chains that serve all requests, checked.
+    """A placement and chains that serve all requests, checked. `check` makes them.
 
-    Attributes
+    Parameters
     ----------
     cluster : Cluster
     placement : Placement
-    chains : tuple of Chain
-        Alike chains are merged; ordered by client and cost.
-    requests : ndarray (clients,) of int
+    chains : iterable of Chain
+        Alike chains are merged, and ordered by client and cost.
+    requests : array_like (clients,) of int
     bound : float
         No plan of the ``scope`` costs less; 0 when the method knows nothing better.
     status : Status
@@ -455,6 +455,9 @@ class Plan(Result):
     scope : Scope
         What the bound ranges over: ``"all"`` plans whose tokens travel as in this one (relayed or
         forwarded), or the routings of this ``"placement"``.
+
+    Attributes
+    ----------
     cost : float
         Mean time per request and generated token, in ``cluster.time_unit``; 0 without requests.
         Computed.
@@ -463,6 +466,13 @@ class Plan(Result):
     ------
     BadPlan
         When a rule of the chapter *Plans* is broken; the message says which and where.
+
+    Examples
+    --------
+    >>> c = Cluster(4, 4, 1, memory=[16, 12], tau=[10, 20], rtt=[10, 10])
+    >>> plan = check(c, Placement([1, 3], [2, 2]), [Chain(0, (0, 1), (2, 2), 2)], 2, bound=60)
+    >>> plan.cost, plan.bound, plan.gap, str(plan.status)
+    (80.0, 60.0, 0.25, 'feasible')
     """
 
     cluster: Cluster
@@ -563,7 +573,7 @@ class Plan(Result):
             lines.append(f"  {chain.count:>5} × {who}: {way}  {time:.6g} {c.time_unit}")
         return "\n".join(lines)
 
-    def to_frame(self):
+    def to_frame(self) -> Any:
         """A pandas table with a row for each server: its blocks, and its memory by use."""
         import pandas as pd
 
@@ -690,7 +700,8 @@ def _span_rows(
 
 def _chain_line(chain: Chain, x: Callable, top: float, row: int, colour: str) -> str:
     "The way of a chain through the rows."
-    at, path = 1, []
+    path: list[str] = []
+    at = 1
     for j, k in zip(chain.servers, chain.blocks):
         y = top + row * j
         path.append(f"{'L' if path else 'M'}{x(at):.1f} {y:.1f}L{x(at + k) - 1:.1f} {y:.1f}")

@@ -132,7 +132,7 @@ def _traced(c: int, last: int, server: list, entry: list) -> Chain:
         servers.append(server[x])
         blocks.append(x - entry[x])
         x = entry[x]
-    return Chain(c, servers[::-1], blocks[::-1])
+    return Chain(c, tuple(servers[::-1]), tuple(blocks[::-1]))
 
 
 # %% ../../nbs/blocks/03_routing.ipynb #987bd41d

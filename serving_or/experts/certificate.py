@@ -6,12 +6,13 @@
 __all__ = ["Certificate", "run"]
 
 # %% ../../nbs/experts/08_certificate.ipynb #3e4511f8
+#| code-fold: true
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .model import Problem, Schedule, water_level
+from .model import Problem, Schedule
 from serving_or.experts.policies import (
     Chase,
     Myopic,
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 # c of the pool, and A / (1 + k); found by trial on traces
 _SLOPES = (0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.5)
 _OFFSETS = (1.0, 1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32)
-_NOTHING = 1e-150  # relative; products of loads and prices stay above the smallest float
 
 
 class Certificate:
@@ -68,22 +68,24 @@ class Certificate:
         x0, self.extra, self.move_price = check_start(x0, extra, move_price)
         if x0.ndim > 1:
             raise ValueError(f"x0 has shape {x0.shape}; a certificate has one layer, (m,)")
+        if self.move_price > np.finfo(float).max / (4 * (self.extra + x0.size)):
+            raise ValueError(f"move_price is {move_price}; costs are beyond the largest float")
         c, share = (a.ravel() for a in np.meshgrid(_SLOPES, _OFFSETS, indexing="ij"))
         full = np.log1p(self.extra)
         # member 0 is b = 0, member 1 the one of the proof
-        self._slope = self.move_price * np.concatenate([[0.0, 1.0 / max(1.0, full)], c])[:, None]
+        self._slope = np.concatenate([[0.0, 1.0 / max(1.0, full)], c])[:, None]
         self._top = full + np.log(np.concatenate([[1.0, 1.0], share]))[:, None]
         self._own = x0.astype(float)
         self._b = self._worth(self._own, self._own)
         self._value = -(self._b @ self._own) * (1 + MARGIN)
-        self.taken, self.bound, self._levels = 0, 0.0, 0.0
+        self.taken, self.bound = 0, 0.0
 
     def _worth(self, *paths: np.ndarray) -> np.ndarray:
         """Multipliers (members, m): what a GPU is worth on each expert, the less the more it has; 0
         in row 0.
         """
-        return np.concatenate(
-            [np.clip(self._slope * (self._top - np.log1p(x)), 0.0, self.move_price) for x in paths]
+        return self.move_price * np.concatenate(
+            [np.clip(self._slope * (self._top - np.log1p(x)), 0.0, 1.0) for x in paths]
         )
 
     def step(self, loads: ArrayLike, x: ArrayLike | None = None) -> float:
@@ -115,9 +117,7 @@ class Certificate:
             other = finite(x, f"step {self.taken}: x", shape=r.shape, least=-1e-9)
         with all_or_nothing(self):
             self._own = own
-            self._levels += float(water_level(r, self.extra)) * (1 - MARGIN)
             self._advance(r, np.maximum(other, 0.0))
-            self.bound = max(self.bound, self._levels)
             if not np.isfinite(self.bound):
                 raise ValueError(f"step {self.taken}: costs are beyond the largest float")
             self.taken += 1
@@ -127,24 +127,13 @@ class Certificate:
         "The recursion over the members, and the bound."
         before, after = self._b, self._worth(self._own, x)
         n = len(before)
-        G = self._terms(r, np.concatenate([before - after, before, -after]))
+        G = step_bound(r, np.concatenate([before - after, before, -after]), self.extra)
         go_on, to_zero, from_zero = G[:n], G[n : 2 * n], G[2 * n :]
         value = np.maximum(self._value + go_on, self._value[0] + from_zero)
         value[0] = np.max(self._value + to_zero)
         self._b, self._value = after, value
         last = self.extra * after.min(axis=1) * (1 - MARGIN)
         self.bound = max(self.bound, float(np.max(value + last)))
-
-    def _terms(self, r: np.ndarray, z: np.ndarray) -> np.ndarray:
-        "The terms G of the bound; numbers that are too large or small to be multiplied are scaled."
-        top = max(r.max(), self.move_price)
-        # a load that is nothing beside the price counts as none, which only lowers the bound
-        r = np.where(r < _NOTHING * top, 0.0, r)
-        power = int(np.frexp(top)[1])
-        if abs(power) < 100:
-            return step_bound(r, z, self.extra)
-        G = step_bound(np.ldexp(r, -power), np.ldexp(z, -power), self.extra)
-        return np.ldexp(G, power)
 
 
 # %% ../../nbs/experts/08_certificate.ipynb #943dcf14
@@ -188,6 +177,8 @@ def run(
     >>> run(problem, RegularizedGreedy(eta=1.0)).summary()
     'cost 22.3063 = latency 16.1887 + 2 x 3.0588 GPUs added; bound 18.5337, ratio 1.204 (feasible)'
     """
+    if not isinstance(problem, Problem):
+        raise ValueError(f"problem is a {type(problem).__name__}; it must be a Problem")
     x = played(problem, policy)
     path = x if rounding is None else rounded(problem, x, rounding)
     whole = np.rint(path)
@@ -205,6 +196,7 @@ def run(
 
 
 # %% ../../nbs/experts/08_certificate.ipynb #8115f78d
+#| code-fold: true
 def certified(player: str = "regularised greedy", scale: float = 1.0) -> "Picture":
     """A spike, then a shift, loads multiplied by a scale: what one policy has cost so far, and the
     certificate.

@@ -4,44 +4,50 @@
 
 # %% auto #0
 __all__ = [
-    "SHIFTS",
-    "CONFIGURATIONS",
-    "BRANCH",
-    "PROVED",
     "configurations",
     "value_tables",
     "dynamic_program",
+    "count_optima",
     "secant_rows",
     "secant_program",
-    "closing",
-    "improve",
     "optimum",
-    "hindsight_of_a_spike",
 ]
 
 # %% ../../nbs/experts/11_hindsight.ipynb #eacfe7b9
+from collections.abc import Iterator
 from math import comb
-from time import monotonic
 
 import numpy as np
 
-from .level_chain import (
+from .certificate import Certificate
+from serving_or.experts.level_chain import (
     BATCH,
+    LevelChain,
+    chain_of,
     chain_rows,
     depths,
-    level_chain,
     path,
     price,
-    solve_program,
     threshold_depths,
     whole_start,
 )
 from .model import Problem, Schedule, latency
 from .one_step import best_level, lazy_chase, lazy_cover, myopic
+from serving_or.tools.answers import (
+    OPTIMALITY,
+    ROUNDING,
+    Clock,
+    Status,
+    TooLarge,
+    number,
+    progress,
+    whole,
+)
+from ..tools.programs import Builder, Outcome, Program, solve
 
 
 # %% ../../nbs/experts/11_hindsight.ipynb #c2b4d503
-def configurations(experts, extra):
+def configurations(experts: int, extra: int) -> np.ndarray:
     """All integer placements.
 
     Parameters
@@ -53,6 +59,11 @@ def configurations(experts, extra):
     -------
     ndarray of int (C, m)
         The C = binomial(k + m - 1, m - 1) ways to write k as an ordered sum of m whole numbers.
+
+    Examples
+    --------
+    >>> configurations(2, 2).tolist()
+    [[0, 2], [1, 1], [2, 0]]
     """
     x, left = np.zeros((1, 0), np.intp), np.array([extra])
     for _ in range(experts - 1):
@@ -63,13 +74,44 @@ def configurations(experts, extra):
     return np.column_stack([x, left])
 
 
-def value_tables(problem):
+# %% ../../nbs/experts/11_hindsight.ipynb #48e49617
+TABLE = 4000  # placements; their pairs take 128 MB
+
+
+def _placements(problem):
+    "How many integer placements a problem has."
+    return comb(problem.extra + problem.experts - 1, problem.experts - 1)
+
+
+def _check_table(problem):
+    "Refuse what dynamic programming is not meant for."
+    _check_steps(problem)
+    size = _placements(problem)
+    if size > TABLE:
+        raise TooLarge(
+            f"there are {size} placements of {problem.extra} extra GPUs on {problem.experts}"
+            f" experts; dynamic programming takes up to {TABLE}, use optimum",
+            size=size,
+            limit=TABLE,
+        )
+
+
+def _check_steps(problem):
+    "Refuse what is no problem, and a problem without steps."
+    if not isinstance(problem, Problem):
+        raise ValueError(f"problem is a {type(problem).__name__}; it must be a Problem")
+    if problem.steps == 0:
+        raise ValueError("the loads have no steps; they must have at least one row")
+
+
+# %% ../../nbs/experts/11_hindsight.ipynb #8840afb6
+def value_tables(problem: Problem) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Cost of the best schedule that ends in each configuration, after each step.
 
     Parameters
     ----------
     problem : Problem
-        With an integer start.
+        With at least one step, an integer start and at most 4,000 placements.
 
     Returns
     -------
@@ -79,43 +121,138 @@ def value_tables(problem):
         Cost of moving from the row's configuration to the column's.
     value : ndarray (T, C)
         ``value[t, c]`` is the least cost of steps 0 to t that ends in configuration c.
+
+    Raises
+    ------
+    TooLarge
+        When there are more placements.
+    ValueError
+        When there are no steps, or the start is not in whole GPUs.
     """
+    _check_table(problem)
     start, w = whole_start(problem), problem.move_price
     x = configurations(problem.experts, problem.extra)
     moves = w * sum(np.maximum(column[None, :] - column[:, None], 0) for column in x.T)
-    value = latency(problem.loads[:, None, :], x)
+    value = np.array([latency(r, x) for r in problem.loads])
     value[0] += w * np.maximum(x - start, 0).sum(axis=1)
     for t in range(1, problem.steps):
         value[t] += (value[t - 1][:, None] + moves).min(axis=0)
     return x, moves, value
 
 
-def dynamic_program(problem):
+# %% ../../nbs/experts/11_hindsight.ipynb #08bdb835
+def dynamic_program(problem: Problem) -> Schedule:
     """The optimal integer schedule by dynamic programming over configurations.
 
     Parameters
     ----------
     problem : Problem
-        With at least one step, an integer start and few configurations: time O(T C^2), memory C^2
-        numbers.
+        With at least one step, an integer start and at most 4,000 placements: time O(T C^2), memory
+        C^2 numbers.
 
     Returns
     -------
     Schedule
         ``bounds[t]`` is the optimum of the steps up to t, so every entry is as good as it can be.
+
+    Raises
+    ------
+    TooLarge
+        When there are more placements.
+    ValueError
+        When there are no steps, or the start is not in whole GPUs.
+
+    Examples
+    --------
+    >>> dynamic_program(Problem([[6, 2], [6, 2], [2, 6]], extra=2, move_price=1.0)).cost
+    9.0
     """
     x, moves, value = value_tables(problem)
     c = int(np.argmin(value[-1]))
-    path = [c]
+    visited = [c]
     for t in range(problem.steps - 1, 0, -1):
         c = int(np.argmin(value[t - 1] + moves[:, c]))
-        path.append(c)
-    return Schedule(problem, x[path[::-1]], value.min(axis=1), "optimal")
+        visited.append(c)
+    return Schedule(problem, x[visited[::-1]], value.min(axis=1), Status.OPTIMAL)
+
+
+# %% ../../nbs/experts/11_hindsight.ipynb #20db2b45
+def simple_schedules(problem: Problem) -> dict[str, Schedule]:
+    "Never, chase and the myopic rule, played on a problem with an integer start."
+    w = problem.move_price
+    rules = {"never": lambda r, x: x, "chase": lazy_chase, "myopic": lambda r, x: myopic(r, x, w)}
+    return {
+        name: Schedule(problem, np.array(list(_follow(problem, rule))))
+        for name, rule in rules.items()
+    }
+
+
+def _follow(problem, rule):
+    "The placements of a rule for one step, one after the other."
+    x = whole_start(problem)
+    for r in problem.loads:
+        x = rule(r, x)
+        yield x
+
+
+def spike_in_hindsight(move_price, spike, shift):
+    "The schedules of the live example, the optimum last."
+    busy, other = [20, 4], [4, 20]
+    trace = [busy] * 4 + [other] * spike + [busy] * 2 + [other if shift else busy] * 4
+    problem = Problem(trace, extra=4, move_price=move_price)
+    return simple_schedules(problem) | {"hindsight": dynamic_program(problem)}
+
+
+def hindsight_of_a_spike(move_price: float = 2.0, spike: int = 1, shift: bool = True):
+    "The optimum of a spike and a shift on two experts, beside never, chase and myopic."
+    from serving_or.tools.plots import Picture, lines, table
+
+    schedules = spike_in_hindsight(move_price, spike, shift)
+    best = schedules["hindsight"]
+    picture = lines(
+        {name: s.x[:, 0] for name, s in schedules.items()},
+        step=True,
+        ylim=(-0.2, 4.2),
+        xlabel="step",
+        ylabel="extra GPUs of expert 1",
+        title=f"Optimum {best.cost:.3f}, {int(best.moved.sum())} GPUs added",
+    )
+    columns = ["schedule", "latency", "added", "cost", "cost / optimum"]
+    rows = []
+    for name, s in schedules.items():
+        moved = int(s.moved.sum())
+        rows.append([name, float(s.latency.sum()), moved, s.cost, s.cost / best.cost])
+    return Picture(picture + table(columns, rows))
+
+
+# %% ../../nbs/experts/11_hindsight.ipynb #ef796190
+def count_optima(problem: Problem, tolerance: float = 1e-9) -> int:
+    """The number of integer schedules of lowest cost.
+
+    Parameters
+    ----------
+    problem : Problem
+        Small enough for `dynamic_program`.
+    tolerance : float
+        Choices that cost more by less than this share of the optimum count as equal.
+
+    Returns
+    -------
+    int
+        The same whatever the unit of loads and price.
+    """
+    _, moves, value = value_tables(problem)
+    tight = number(tolerance, "tolerance", least=0, most=1) * value[-1].min()
+    ways = (value[-1] <= value[-1].min() + tight).astype(object)
+    for before in value[-2::-1]:
+        through = before[:, None] + moves
+        ways = (through <= through.min(axis=0) + tight).astype(object) @ ways
+    return int(ways.sum())
 
 
 # %% ../../nbs/experts/11_hindsight.ipynb #c2f24946
-def secant_rows(problem):
-    """The secant program, for `solve_program` and `dual_bound`.
+def secant_rows(problem: Problem) -> Program:
+    """The secant program.
 
     Parameters
     ----------
@@ -124,100 +261,159 @@ def secant_rows(problem):
 
     Returns
     -------
-    cost, rows, lower, upper
-        Variables: x (T m), whole numbers in the integer program; additions y (T m); latency above
-        the lowest (T). The cost leaves out the constant
-        ``best_level(loads, extra).sum()``.
+    Program
+        Columns: ``x`` (T, m), whole numbers in the integer program; additions ``y`` (T, m); latency
+        above the lowest, ``z`` (T,), in a unit near the highest, since a solver's tolerances are
+        absolute. The cost leaves out the constant ``best_level(loads, extra).sum()``.
     """
-    from scipy.sparse import csr_array
-
-    chain, start = level_chain(problem), whole_start(problem)
-    T, m, E = problem.steps, problem.experts, chain.step.size
+    chain, start, k = chain_of(problem), whole_start(problem), problem.extra
+    T, m, b = problem.steps, problem.experts, Builder()
     lowest = chain.latency(chain.lengths)
-    x, y, latency_ = (
-        np.arange(T * m).reshape(T, m),
-        np.arange(T * m, 2 * T * m),
-        2 * T * m + np.arange(T),
-    )
-    quotient = problem.loads[chain.step, chain.expert] / chain.copy
+    unit = np.ldexp(1.0, np.frexp(chain.levels.max(initial=0.0))[1])
+    x = b.columns("x", (T, m), upper=k, integer=True)
+    y = b.columns("y", (T, m), upper=k, cost=problem.move_price)
+    z = b.columns("z", T, upper=(chain.latency(0) - lowest) / unit, cost=unit)
+    quotient = problem.loads[chain.step, chain.expert] / chain.copy / unit
     slope = quotient / (chain.copy + 1)
-    move, budget = E + np.arange(T * m), E + T * m + np.arange(T)
-    row = np.concatenate([np.arange(E), np.arange(E), move, move, move[m:], np.repeat(budget, m)])
-    column = np.concatenate(
-        [latency_[chain.step], x[chain.step, chain.expert], y, x.ravel(), x[:-1].ravel(), x.ravel()]
-    )
-    value = np.concatenate(
-        [np.ones(E), slope, np.ones(T * m), -np.ones(T * m), np.ones((T - 1) * m), -np.ones(T * m)]
-    )
-    lower = np.concatenate(
-        [
-            quotient + slope * (chain.copy - 1) - lowest[chain.step],
-            -start,
-            np.zeros((T - 1) * m),
-            np.full(T, -float(problem.extra)),
-        ]
-    )
-    cost = np.concatenate([np.zeros(T * m), np.full(T * m, problem.move_price), np.ones(T)])
-    upper = np.concatenate([np.full(2 * T * m, float(problem.extra)), chain.latency(0) - lowest])
-    return cost, csr_array((value, (row, column)), shape=(lower.size, cost.size)), lower, upper
+    secant = quotient + slope * (chain.copy - 1) - lowest[chain.step] / unit
+    b.rows(chain.events, (1, z[chain.step]), (slope, x[chain.step, chain.expert]), low=secant)
+    b.rows(m, (1, y[0]), (-1, x[0]), low=-start)
+    b.rows((T - 1, m), (1, y[1:]), (-1, x[1:]), (1, x[:-1]), low=0)
+    b.rows(T, (1, x), high=k)
+    return b.build()
 
 
-def secant_program(problem, time_limit=60.0):
+# %% ../../nbs/experts/11_hindsight.ipynb #1f8429eb
+def secant_program(problem: Problem, time_limit: float | None = 60.0) -> Schedule:
     """The integer program with secant cuts, by branch and bound.
 
     Parameters
     ----------
     problem : Problem
         With at least one step and an integer start.
-    time_limit : float
-        Seconds for HiGHS.
+    time_limit : float, optional
+        Seconds for HiGHS; None is no limit.
 
     Returns
     -------
     Schedule
-        ``bounds[-1]`` is the bound of HiGHS; the other entries are sums of lowest latencies.
+        ``bounds[-1]`` is the bound of HiGHS, on its word: good to about 1e-6, relatively. The other
+        entries are sums of lowest latencies.
+
+    Raises
+    ------
+    ValueError
+        When there are no steps, or the start is not in whole GPUs.
     """
+    _check_steps(problem)
+    clock, x = Clock(time_limit), whole_start(problem)
     lowest = np.atleast_1d(best_level(problem.loads, problem.extra))
-    z, bound, done = solve_program(
-        *secant_rows(problem), integers=problem.loads.size, time_limit=time_limit
-    )
-    x, placements = whole_start(problem), []
-    wanted = (
-        np.zeros(problem.loads.shape, np.intp)
-        if z is None
-        else np.round(z[: problem.loads.size]).astype(np.intp).reshape(problem.loads.shape)
-    )
-    for a in wanted:
-        x = lazy_cover(x, a)
-        placements.append(x)
-    return Schedule(
-        problem,
-        np.array(placements),
-        closing(np.cumsum(lowest), bound + lowest.sum()),
-        "optimal" if done else "time_limit",
-    )
-
-
-def closing(bounds, bound):
-    """Running bounds with a better bound on the whole put in the last place."""
-    return np.append(bounds[:-1], np.maximum(bounds[-1:], bound))
+    found = solve(secant_rows(problem), time_limit=clock.left())
+    wanted = np.zeros(problem.loads.shape, np.intp)
+    if found.x is not None:
+        wanted = np.rint(found.x[: wanted.size]).astype(np.intp).reshape(wanted.shape)
+    placements = np.array([x := lazy_cover(x, a) for a in wanted])
+    proved = [lowest.sum()]
+    return _answer(problem, placements, lowest, proved, lowest.sum() + found.bound, clock)
 
 
 # %% ../../nbs/experts/11_hindsight.ipynb #5dded898
-# of blocks of so many steps
+def _answer(problem, x, lowest, proved, word, clock):
+    """A schedule with its bound and status.
+
+    ``lowest`` (T,) are the lowest latencies, ``proved`` bounds on the whole that multipliers prove,
+    ``word`` one that a solver claims.
+    """
+    found = Schedule(problem, x)
+    bounds = np.cumsum(lowest)
+    claims = [*proved, word] if word <= found.cost * (1 + ROUNDING) else proved
+    bounds[-1] = min(max(bounds[-1], *claims), found.cost)
+    status = Status.TIME_LIMIT if clock.over() else Status.FEASIBLE
+    if found.cost - bounds[-1] <= OPTIMALITY * found.cost:
+        status = Status.OPTIMAL
+    return Schedule(problem, found.x, bounds, status)
+
+
+# %% ../../nbs/experts/11_hindsight.ipynb #a4f60604
+# fmt: off
+# lengths of blocks, and how far they are shifted
 SHIFTS = {1: (1, 2, 3, 4, 6, 8, 12, 16, 24), 2: (1, 2, 4), 3: (1, 2, 4), 5: (1, 2, 4), 8: (1, 2, 4)}
+# fmt: on
 
 
-def improve(chain, depth, deadline, seed=0):
+def _blocks(steps):
+    "Moves that do not depend on the depths, (begin, end, shift): blocks of steps up and down."
+    moves = [
+        (t, t + n, sign * d)
+        for n, shifts in SHIFTS.items()
+        for t in range(steps - n + 1)
+        for d in shifts
+        for sign in (1, -1)
+    ]
+    return np.array(moves, np.intp).reshape(-1, 3)
+
+
+def _besides(depth):
+    "Moves that give a step the depth of the step before it, or after it."
+    t = np.arange(depth.size)
+    rise = np.diff(depth)
+    before = np.column_stack([t[1:], t[1:] + 1, -rise])
+    after = np.column_stack([t[:-1], t[:-1] + 1, rise])
+    return np.concatenate([before, after])
+
+
+def _shifted(depth, moves, top):
+    "The depths after each of some moves (B, T)."
+    time = np.arange(depth.size)
+    inside = (moves[:, :1] <= time) & (time < moves[:, 1:2])
+    return np.clip(depth + inside * moves[:, 2:], 0, top)
+
+
+def _priced(chain, depth, moves, clock):
+    "What each move leads to; infinite where it changes nothing, or the time was over."
+    costs = np.full(len(moves), np.inf)
+    for now in _batches(chain, len(moves)):
+        if clock.over():
+            break
+        trials = _shifted(depth, moves[now], chain.lengths)
+        changed = np.flatnonzero((trials != depth).any(axis=1))
+        costs[now.start + changed] = price(chain, trials[changed])
+    return costs
+
+
+def _batches(chain, count):
+    "Slices of so many vectors of depths as take little time together."
+    size = max(1, BATCH // (10 * max(chain.events, chain.problem.steps)))
+    return [slice(i, i + size) for i in range(0, count, size)]
+
+
+def _together(chain, depth, moves, clock):
+    "Make the first 1, 2, 3, ... of some moves, each step moved once, and keep the best of that."
+    trials = [depth]
+    for new in _shifted(depth, moves, chain.lengths):
+        trials.append(np.where(trials[-1] == depth, new, trials[-1]))
+    trials = np.array(trials[1:])
+    costs = np.full(len(trials), np.inf)
+    for now in _batches(chain, len(trials)):
+        costs[now] = price(chain, trials[now])
+        if clock.over():
+            break
+    return trials[np.argmin(costs)], float(costs.min())
+
+
+# %% ../../nbs/experts/11_hindsight.ipynb #87f162b5
+def improve(
+    chain: LevelChain, depth: np.ndarray, clock: Clock, seed: int = 0
+) -> tuple[np.ndarray, bool]:
     """Local search over depths: shift one step, or a block of steps, up or down.
 
     Parameters
     ----------
-    chain : Chain
+    chain : LevelChain
     depth : array_like of int (T,)
         Where to start.
-    deadline : float
-        When to stop, on the clock of `time.monotonic`.
+    clock : Clock
+        When to stop.
     seed : int
         Order in which moves are tried, when there is not time for all.
 
@@ -228,73 +424,75 @@ def improve(chain, depth, deadline, seed=0):
     done : bool
         Whether no move improves it.
     """
-    depth, top, rng = np.asarray(depth), chain.lengths, np.random.default_rng(seed)
-    T, cost, time = depth.size, price(chain, depth), np.arange(depth.size)
-    blocks = np.array(
-        [
-            (t, t + n, s)
-            for n, shifts in SHIFTS.items()
-            for t in range(T - n + 1)
-            for d in shifts
-            for s in (d, -d)
-        ]
-    ).reshape(-1, 3)
-    size = max(1, BATCH // (10 * max(chain.step.size, T)))
+    depth, rng = np.asarray(depth), np.random.default_rng(seed)
+    cost, blocks = price(chain, depth), _blocks(depth.size)
     while True:
-        beside = [
-            np.column_stack([time[a], time[a] + 1, depth[b] - depth[a]])
-            for a, b in [(slice(1, T), slice(0, T - 1)), (slice(0, T - 1), slice(1, T))]
-        ]
-        moves = rng.permutation(np.concatenate([blocks, *beside]))
-
-        def moved(some):
-            inside = (some[:, :1] <= time) & (time < some[:, 1:2])
-            return np.clip(depth + inside * some[:, 2:], 0, top)
-
-        costs = np.full(len(moves), np.inf)
-        for i in range(0, len(moves), size):
-            if monotonic() > deadline:
-                break
-            trials = moved(moves[i : i + size])
-            changed = np.flatnonzero((trials != depth).any(axis=1))
-            costs[i + changed] = price(chain, trials[changed])
+        moves = rng.permutation(np.concatenate([blocks, _besides(depth)]))
+        costs = _priced(chain, depth, moves, clock)
         better = np.flatnonzero(costs < cost * (1 - 1e-12))
         if not better.size:
-            return depth, bool(monotonic() <= deadline)
-        # The gains nearly add up where moves do not touch: apply the best 1, 2, 3, ... of them, and
-        # keep the best of that.
-        better = better[np.argsort(costs[better], kind="stable")][: 4 * T]
-        trials = [depth]
-        for new in moved(moves[better]):
-            trials.append(np.where(trials[-1] == depth, new, trials[-1]))
-        together = price(chain, np.array(trials[1:]))
-        depth, cost = trials[1 + int(np.argmin(together))], float(together.min())
+            return depth, not clock.over()
+        # gains nearly add up where moves do not touch
+        better = better[np.argsort(costs[better], kind="stable")][: 4 * depth.size]
+        depth, cost = _together(chain, depth, moves[better], clock)
 
 
 # %% ../../nbs/experts/11_hindsight.ipynb #602d35cf
-CONFIGURATIONS = 600  # dynamic programming up to so many
+CONFIGURATIONS = 600  # dynamic programming up to so many placements
+PAIR = 3e-9  # seconds for a pair of placements in a step of dynamic programming
 BRANCH = 1500  # events up to which branch and bound closes the gap, as a rule
-PROVED = 1e-6  # relative gap that counts as optimal
+GRACE = 0.25  # seconds beyond the limit in which the simple schedules may still be found
 
 
-def optimum(problem, time_limit=60.0):
+def _is_small(problem, clock):
+    "Whether dynamic programming answers in time."
+    size = _placements(problem)
+    return size <= CONFIGURATIONS and size**2 * problem.steps * PAIR <= clock.left() + GRACE
+
+
+def _simple_depths(chain: LevelChain, clock: Clock) -> Iterator[np.ndarray]:
+    "The depths of never, chase and myopic, as far as there is time; never in any case."
+    problem = chain.problem
+    yield depths(chain, np.tile(whole_start(problem), (problem.steps, 1)))
+    for rule in (lazy_chase, lambda r, x: myopic(r, x, problem.move_price)):
+        x = []
+        for placement in _follow(problem, rule):
+            x.append(placement)
+            if clock.spent() > clock.limit + GRACE:
+                return
+        yield depths(chain, np.array(x))
+
+
+def _cheapest(chain, candidates):
+    "The depths of lowest price."
+    candidates = np.array(candidates)
+    return candidates[np.argmin(price(chain, candidates))]
+
+
+# %% ../../nbs/experts/11_hindsight.ipynb #ffa620f4
+def optimum(
+    problem: Problem, time_limit: float | None = 60.0, verbose: bool = False, seed: int = 0
+) -> Schedule:
     """The best integer schedule in hindsight, with a proved gap.
 
     Parameters
     ----------
     problem : Problem
         With an integer start.
-    time_limit : float
-        Seconds, for the solver and the local search together.
+    time_limit : float, optional
+        Seconds, for all together; None is no limit.
+    verbose : bool
+        Show one line with seconds, value, bound and gap.
+    seed : int
+        Order in which the local search tries its moves.
 
     Returns
     -------
     Schedule
         ``status`` is ``"optimal"`` when the relative gap is at most 1e-6, ``"time_limit"`` when the
-        time was used up, else ``"feasible"``.
-        ``bounds[-1]`` is a lower bound on the cost of every integer schedule. The other entries are
-        the optima of the steps so far where
-        dynamic programming was used, and sums of lowest integer latencies where not.
+        time was used up, else ``"feasible"``. ``bounds[-1]`` is a lower bound on the cost of every
+        integer schedule. The other entries are the optima of the steps so far where dynamic
+        programming was used, and sums of lowest integer latencies where not.
 
     Raises
     ------
@@ -303,87 +501,73 @@ def optimum(problem, time_limit=60.0):
 
     Notes
     -----
-    Dynamic programming when there are few configurations. Otherwise the level-chain linear program,
-    rounded at many thresholds and priced by
-    Belady's rule, then local search, and branch and bound when the chain has few events. The bound
-    of the linear program is recomputed from its
-    multipliers; that of branch and bound, where it is used, is the solver's.
+    Dynamic programming when there are few placements. Otherwise the level-chain linear program,
+    rounded at many thresholds and priced by Belady's rule, then local search, and branch and bound
+    when the chain has few events. The bound of the linear program is recomputed from its
+    multipliers, and where there was no time for it, `Certificate` gives one; that of branch and
+    bound, where it is used, is the solver's.
+
+    Examples
+    --------
+    >>> schedule = optimum(Problem([[20, 4]] * 3 + [[4, 20]] * 3, extra=4))
+    >>> schedule.cost, schedule.bound, str(schedule.status)
+    (35.0, 35.0, 'optimal')
     """
-    deadline, start = monotonic() + time_limit, whole_start(problem)
-    if problem.steps == 0:
-        raise ValueError("optimum: the loads have no steps; give at least one row")
-    if comb(problem.extra + problem.experts - 1, problem.experts - 1) <= CONFIGURATIONS:
+    clock, seed = Clock(time_limit), whole(seed, "seed")
+    _check_steps(problem)
+    if _is_small(problem, clock):
         return dynamic_program(problem)
-    chain = level_chain(problem)
-    base, lowest = chain.latency(0).sum(), chain.latency(chain.lengths)
-    known = [np.tile(start, (problem.steps, 1))]
-    for rule in (lazy_chase, lambda r, x: myopic(r, x, problem.move_price)):
-        x = start
-        known.append(np.array([x := rule(r, x) for r in problem.loads]))
-    candidates, program = np.array([depths(chain, x) for x in known]), chain_rows(chain)
-    u, bound, done = solve_program(*program, time_limit=time_limit)
-    bound = max(base + bound, lowest.sum())
-    if u is not None:
-        candidates = np.concatenate([candidates, threshold_depths(chain, u[: chain.step.size])])
-    costs = price(chain, candidates)
-    depth, cost = candidates[np.argmin(costs)], costs.min()
-    if cost - bound > PROVED * cost:
-        depth, finished = improve(chain, depth, deadline)
-        done, cost = done and finished, price(chain, depth)
-    if cost - bound > PROVED * cost and chain.step.size <= BRANCH:
-        z, better, done = solve_program(
-            *program, integers=chain.step.size, time_limit=deadline - monotonic()
-        )
-        bound = max(bound, base + better)
-        if z is not None:
-            found = threshold_depths(chain, z[: chain.step.size], grid=2)
-            depth = min([depth, *found], key=lambda d: price(chain, d))
-    found = Schedule(problem, path(chain, depth), closing(np.cumsum(lowest), bound))
-    status = "optimal" if found.gap <= PROVED else "feasible" if done else "time_limit"
-    return Schedule(problem, found.x, found.bounds, status)
+    chain = chain_of(problem)
+    lowest = chain.latency(chain.lengths)
+    never = np.tile(whole_start(problem), (problem.steps, 1))
+    still = float(latency(problem.loads, never).sum())
+    if lowest.sum() + problem.move_price >= still:
+        return _answer(problem, never, lowest, [still], -np.inf, clock)
+    with progress(verbose, "optimum", clock.limit) as line:
+        depth, proved, word = _search(chain, clock, line, seed)
+    return _answer(problem, path(chain, depth), lowest, [proved], word, clock)
 
 
-# %% ../../nbs/experts/11_hindsight.ipynb #146e8728
-def hindsight_of_a_spike(price=2.0, spike=1, shift=True):
-    """The optimum of a two-expert trace with a spike and a shift, beside never, chase and myopic."""
-    from serving_or.tools.plots import Picture, lines, table
+# %% ../../nbs/experts/11_hindsight.ipynb #86cb0bff
+SHARE = 0.75  # of the time for the linear program, and half of the rest for the certificate
 
-    busy, other = [20, 4], [4, 20]
-    p = Problem(
-        np.array([busy] * 4 + [other] * spike + [busy] * 2 + [other if shift else busy] * 4),
-        4,
-        price,
-    )
-    schedules = {}
-    for name, rule in [
-        ("never", lambda r, x: x),
-        ("chase", lazy_chase),
-        ("myopic", lambda r, x: myopic(r, x, price)),
-    ]:
-        x = p.start
-        schedules[name] = Schedule(p, np.array([x := rule(r, x) for r in p.loads]))
-    schedules["hindsight"] = dynamic_program(p)
-    picture = lines(
-        {name: s.x[:, 0] for name, s in schedules.items()},
-        step=True,
-        ylim=(-0.2, 4.2),
-        xlabel="step",
-        ylabel="extra GPUs of expert 1",
-        title=(
-            f"Optimum {schedules['hindsight'].cost:.3f}, {int(schedules['hindsight'].moved.sum())}"
-            " GPUs added"
-        ),
-    )
-    rows = [
-        [
-            name,
-            float(s.latency.sum()),
-            int(s.moved.sum()),
-            s.cost,
-            s.cost / schedules["hindsight"].cost,
-        ]
-        for name, s in schedules.items()
-    ]
-    return Picture(
-        picture + table(["schedule", "latency", "added", "cost", "cost / optimum"], rows)
-    )
+
+def _certified(problem, lowest, clock):
+    "A bound from the certificate, as far as there is time, and the lowest latencies of the rest."
+    certificate = Certificate(problem.start, problem.extra, problem.move_price)
+    rest = lowest.sum() - np.cumsum(lowest)
+    best = lowest.sum()
+    for r, after in zip(problem.loads, rest):
+        if clock.over():
+            break
+        best = max(best, (certificate.step(r) + after) * (1 - ROUNDING))
+    return best
+
+
+def _search(chain, clock, line, seed):
+    "Depths, the bound that multipliers prove, and the one that branch and bound claims."
+    base, E = chain.latency(0).sum(), chain.events
+    program, word = chain_rows(chain), -np.inf
+    depth = _cheapest(chain, list(_simple_depths(chain, clock)))
+    relaxed = solve(program, time_limit=SHARE * clock.left(), relaxed=True)
+    lowest = chain.latency(chain.lengths)
+    bound = max(base + relaxed.bound, lowest.sum())
+    if relaxed.status == Outcome.TIME_LIMIT:
+        half = Clock(clock.left() / 2)
+        bound = max(bound, _certified(chain.problem, lowest, half))
+
+    def is_open():
+        cost = price(chain, depth)
+        line.show(cost, min(bound, cost))
+        return cost - bound > OPTIMALITY * cost
+
+    if relaxed.x is not None:
+        depth = _cheapest(chain, [depth, *threshold_depths(chain, relaxed.x[:E])])
+    if is_open():
+        depth, _ = improve(chain, depth, clock, seed)
+    if is_open() and E <= BRANCH and not clock.over():
+        tree = solve(program, time_limit=clock.left())
+        word = base + tree.bound
+        if tree.x is not None:
+            depth = _cheapest(chain, [depth, *threshold_depths(chain, tree.x[:E], grid=2)])
+    return depth, bound, word

@@ -5,20 +5,29 @@
 # %% auto #0
 __all__ = [
     "burst_optimum",
+    "burst_dual",
     "square_root_game",
     "duration_law",
     "dual_limit",
+    "Play",
     "burst_game",
-    "burst_dual",
-    "hedge_a_burst",
 ]
 
 # %% ../../nbs/experts/12_lower_bound.ipynb #a4550439
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
 import numpy as np
 
+from ..tools.answers import NotFound, Record, finite, number, whole
 
 # %% ../../nbs/experts/12_lower_bound.ipynb #1d8fcc0e
-def burst_optimum(steps, extra, load=1.0, price=1.0):
+MOST = 4096  # extra GPUs whose durations, up to their square, are listed
+
+
+# %% ../../nbs/experts/12_lower_bound.ipynb #c76b0ca9
+def burst_optimum(steps: int, extra: int, load: float = 1.0, move_price: float = 1.0) -> np.ndarray:
     """Least cost of a burst of 1, 2, ... steps on one expert, with fractional placements.
 
     Parameters
@@ -29,27 +38,61 @@ def burst_optimum(steps, extra, load=1.0, price=1.0):
         Extra GPUs k, all on another expert before the burst.
     load : float
         Load r of the busy expert in each step.
-    price : float
-        Price w of a moved GPU.
+    move_price : float
+        Price w of a moved GPU, above 0.
 
     Returns
     -------
     ndarray (steps,)
         ``min_x n r / (1 + x) + w x`` over ``0 <= x <= k``, for n = 1, ..., steps.
+
+    Examples
+    --------
+    >>> burst_optimum(4, extra=8).round(3).tolist()
+    [1.0, 1.828, 2.464, 3.0]
     """
-    n = np.arange(1, steps + 1)
-    x = np.clip(np.sqrt(n * load / price) - 1.0, 0.0, extra)
-    return n * load / (1.0 + x) + price * x
+    r, w = number(load, "load", least=0), number(move_price, "move_price", above=0)
+    n = np.arange(1, whole(steps, "steps", most=MOST**2) + 1)
+    x = np.clip(np.sqrt(n * (r / w)) - 1.0, 0.0, whole(extra, "extra"))
+    return n * r / (1.0 + x) + w * x
+
+
+# %% ../../nbs/experts/12_lower_bound.ipynb #e51c7746
+def burst_dual(multipliers: Any, gpu_prices: Any, extra: int) -> np.ndarray:
+    """What prices prove about a burst of 1, 2, ... steps, with r = w = 1.
+
+    Parameters
+    ----------
+    multipliers : array_like (N + 1, 2)
+        What a GPU on the idle and on the busy expert is worth, before each step and after the
+        last; clipped to [0, 1].
+    gpu_prices : array_like (N,)
+        Price of a GPU in each step; raised where the falls would be negative.
+    extra : int
+        k.
+
+    Returns
+    -------
+    ndarray (N,)
+        The dual value of each duration, a lower bound on `burst_optimum` whatever the prices.
+    """
+    lam = finite(gpu_prices, "gpu_prices", ndim=1, least=-np.inf)
+    b = finite(multipliers, "multipliers", shape=(lam.size + 1, 2), least=-np.inf)
+    k, b = whole(extra, "extra"), np.clip(b, 0.0, 1.0)
+    lam = np.maximum(lam, (b[1:] - b[:-1]).max(axis=1))
+    # a fall beyond r = 1 gains nothing more
+    z = np.clip(lam + b[:-1, 1] - b[1:, 1], 0.0, 1.0)
+    return np.cumsum(2.0 * np.sqrt(z) - z - k * lam) - k * b[0, 0] + k * b[1:].min(axis=1)
 
 
 # %% ../../nbs/experts/12_lower_bound.ipynb #0a7648e3
-def square_root_game(steps):
+def square_root_game(steps: int) -> tuple[np.ndarray, float]:
     """The optimal play of the square-root game, and what it costs not to know the duration.
 
     Parameters
     ----------
     steps : int
-        N, the longest duration.
+        N, the longest duration, at least 1.
 
     Returns
     -------
@@ -58,14 +101,56 @@ def square_root_game(steps):
     ratio : float
         1 / alpha: the optimum over what the play gains, the same for every duration.
     """
-    s = np.arange(1, steps + 1)
-    y = np.sqrt(s) - np.sqrt(s - 1)
+    s = np.arange(1, whole(steps, "steps", least=1, most=MOST**2) + 1)
+    y = 1.0 / (np.sqrt(s) + np.sqrt(s - 1))
     total = float(y @ y)
     return y**2 / total, total**0.5
 
 
+# %% ../../nbs/experts/12_lower_bound.ipynb #8d4bac88
+def hedged(extra: int, guess: int) -> dict[str, np.ndarray]:
+    "Optimum over what is proved, for every duration up to k^2 and each of three plays."
+    n = np.arange(1, extra**2 + 1)
+    falls = {
+        "guess": (n <= guess) / min(guess, extra**2),
+        "harmonic": 1 / n / (1 / n).sum(),
+        "square root": square_root_game(extra**2)[0],
+    }
+    ratios = {}
+    for name, z in falls.items():
+        busy = 1.0 - np.append(0.0, np.cumsum(z))
+        multipliers = np.column_stack([np.zeros_like(busy), busy])
+        ratios[name] = burst_optimum(n.size, extra) / burst_dual(
+            multipliers, np.zeros(n.size), extra
+        )
+    return ratios
+
+
+def hedge_a_burst(extra: int = 8, guess: int = 16):
+    """Optimum over what is proved, for every duration of a burst: a guess, the harmonic play, and
+    that of the square-root game.
+    """
+    from serving_or.tools.plots import Picture, lines, table
+
+    ratios = hedged(extra, guess)
+    n = np.arange(1, extra**2 + 1)
+    picture = lines(
+        {name: np.minimum(ratio, 4.0) for name, ratio in ratios.items()},
+        x=n,
+        ylim=(0.0, 4.0),
+        xlabel="duration n",
+        ylabel="optimum / proved (cut at 4)",
+        title=f"k = {extra}: worst over {n.size} durations",
+    )
+    rows = [
+        [name, float(ratio.max()), int(n[np.argmax(ratio)]), float(ratio.min())]
+        for name, ratio in ratios.items()
+    ]
+    return Picture(picture + table(["play", "worst ratio", "at duration", "best ratio"], rows))
+
+
 # %% ../../nbs/experts/12_lower_bound.ipynb #b84a1678
-def duration_law(extra):
+def duration_law(extra: int) -> tuple[np.ndarray, np.ndarray]:
     """The random duration of the lower bound.
 
     Parameters
@@ -80,11 +165,11 @@ def duration_law(extra):
     stop : ndarray (k^2,)
         Probability that it lasts exactly s steps.
     """
-    reach = np.arange(1, extra**2 + 1) ** -0.5
+    reach = np.arange(1, whole(extra, "extra", least=1, most=MOST) ** 2 + 1) ** -0.5
     return reach, reach - np.append(reach[1:], 0.0)
 
 
-def dual_limit(extra, bursts=1, additive=0.0):
+def dual_limit(extra: int, bursts: int = 1, additive: float = 0.0) -> float:
     """What the theorem proves: no online dual reaches the optimum to within less than this factor.
 
     Parameters
@@ -102,13 +187,64 @@ def dual_limit(extra, bursts=1, additive=0.0):
         A ratio that the claim must at least have: ``(sqrt(H) - 1) / 2`` with the harmonic number H
         of k^2, for one burst and no constant.
     """
-    harmonic = float((1.0 / np.arange(1, extra**2 + 1)).sum())
-    optimum = bursts * (harmonic - 1.0) - additive * extra
-    return optimum / (2.0 * bursts * (harmonic**0.5 + 1.0) + (extra if bursts > 1 else 0.0))
+    k, many = whole(extra, "extra", least=2, most=MOST), whole(bursts, "bursts", least=1)
+    harmonic = float((1.0 / np.arange(1, k**2 + 1)).sum())
+    optimum = many * (harmonic - 1.0) - number(additive, "additive", least=0) * k
+    return optimum / (2.0 * many * (harmonic**0.5 + 1.0) + (k if many > 1 else 0.0))
 
 
 # %% ../../nbs/experts/12_lower_bound.ipynb #ca1a7987
-def burst_game(extra, against=None):
+@dataclass(frozen=True, eq=False)
+class Play(Record):
+    """Prices of an online dual for one burst of unknown length, with r = w = 1.
+
+    Parameters
+    ----------
+    extra : int
+        k; durations go up to k^2.
+    multipliers : array_like (k^2 + 1, 2)
+        What a GPU on the idle and on the busy expert is worth, before each step and after the last.
+    gpu_prices : array_like (k^2,)
+        Price of a GPU in each step.
+    """
+
+    extra: int
+    multipliers: np.ndarray
+    gpu_prices: np.ndarray
+
+    def __post_init__(self) -> None:
+        k = whole(self.extra, "extra", least=1, most=MOST)
+        prices = finite(self.gpu_prices, "gpu_prices", shape=(k**2,), least=-np.inf)
+        shape = (k**2 + 1, 2)
+        multipliers = finite(self.multipliers, "multipliers", shape=shape, least=-np.inf)
+        self._put(extra=k, multipliers=multipliers, gpu_prices=prices)
+
+    @cached_property
+    def proved(self) -> np.ndarray:
+        "What the prices prove about each duration (k^2,): `burst_dual`."
+        return burst_dual(self.multipliers, self.gpu_prices, self.extra)
+
+    def ratio(self, against: Any = None) -> float:
+        """Optimum over what is proved: the worst of all durations, or of the expectations.
+
+        Parameters
+        ----------
+        against : array_like (k^2,), optional
+            Probabilities of the durations.
+
+        Returns
+        -------
+        float
+            Infinite when nothing is proved.
+        """
+        optima, proved = burst_optimum(self.extra**2, self.extra), self.proved
+        if against is not None:
+            law = finite(against, "against", shape=optima.shape)
+            optima, proved = np.atleast_1d(law @ optima), np.atleast_1d(law @ proved)
+        return float((optima / proved).max()) if np.all(proved > 0) else float("inf")
+
+
+def burst_game(extra: int, against: Any = None) -> Play:
     """The best online dual for one burst of unknown length, with r = w = 1.
 
     Parameters
@@ -120,105 +256,37 @@ def burst_game(extra, against=None):
 
     Returns
     -------
-    ratio : float
-        With the guarantee, the largest over the durations of optimum / dual; with probabilities,
-        expected optimum / expected dual.
-    b : ndarray (k^2 + 1, 2)
-        Prices of GPUs on the idle and on the busy expert, before each step and after the last.
-    lam : ndarray (k^2,)
-        Price of a GPU in each step.
+    Play
+        Its `Play.ratio` is computed from the prices, without trust in the solver.
+
+    Raises
+    ------
+    NotFound
+        When Clarabel ends without an answer.
 
     Notes
     -----
-    A second-order cone program with 5 k^2 variables, solved by Clarabel through cvxpy; check the
-    answer with `burst_dual`.
+    A second-order cone program with 5 k^2 variables, solved by Clarabel through cvxpy.
     """
     import cvxpy as cp
 
-    N, optima = extra**2, burst_optimum(extra**2, extra)
-    b, lam, fall, gained = (
-        cp.Variable((N + 1, 2)),
-        cp.Variable(N),
-        cp.Variable(N),
-        cp.Variable(N + 1),
-    )
+    k = whole(extra, "extra", least=1, most=MOST)
+    N = k**2
+    b, lam, fall = cp.Variable((N + 1, 2)), cp.Variable(N), cp.Variable(N)
     z = lam[:, None] + b[:-1] - b[1:]
-    rules = [
-        b >= 0,
-        b <= 1,
-        z >= 0,
-        fall >= 0,
-        fall <= z[:, 1],
-        fall <= 1,
-        gained[0] == -extra * b[0, 0],
-        gained[1:] - gained[:-1] <= 2 * cp.sqrt(fall) - fall - extra * lam,
-    ]
-    proved = gained[1:] + extra * cp.min(b[1:], axis=1)
+    prices = [b >= 0, b <= 1, z >= 0, fall >= 0, fall <= z[:, 1], fall <= 1]
+    # gained[n]: the sums of the first n steps, less what x_0 is worth
+    gained = cp.Variable(N + 1)
+    gains = gained[1:] - gained[:-1] <= 2 * cp.sqrt(fall) - fall - k * lam
+    rules = [*prices, gained[0] == -k * b[0, 0], gains]
+    proved = gained[1:] + k * cp.min(b[1:], axis=1)
     if against is None:
-        alpha = cp.Variable()
-        problem = cp.Problem(cp.Maximize(alpha), [*rules, proved >= cp.multiply(alpha, optima)])
-        ratio = 1.0 / problem.solve(solver=cp.CLARABEL)
+        goal = cp.Variable()
+        rules.append(proved >= cp.multiply(goal, burst_optimum(N, k)))
     else:
-        problem = cp.Problem(cp.Maximize(np.asarray(against) @ proved), rules)
-        ratio = float(np.asarray(against) @ optima) / problem.solve(solver=cp.CLARABEL)
-    return ratio, b.value, lam.value
-
-
-def burst_dual(b, lam, extra):
-    """What prices prove about a burst of 1, 2, ... steps, with r = w = 1.
-
-    Parameters
-    ----------
-    b : array_like (N + 1, 2)
-        Prices of GPUs on the idle and on the busy expert; clipped to [0, 1].
-    lam : array_like (N,)
-        Prices of a GPU in each step; raised where the falls would be negative.
-    extra : int
-        k.
-
-    Returns
-    -------
-    ndarray (N,)
-        The dual value of each duration, a lower bound on `burst_optimum` whatever the prices.
-    """
-    b = np.clip(b, 0.0, 1.0)
-    lam = np.maximum(lam, (b[1:] - b[:-1]).max(axis=1))
-    # a fall beyond r = 1 gains nothing more
-    z = np.clip(lam + b[:-1, 1] - b[1:, 1], 0.0, 1.0)
-    return (
-        np.cumsum(2.0 * np.sqrt(z) - z - extra * lam) - extra * b[0, 0] + extra * b[1:].min(axis=1)
-    )
-
-
-# %% ../../nbs/experts/12_lower_bound.ipynb #09ea86a5
-def hedge_a_burst(k=8, guess=16):
-    """Optimum over what is proved, for every duration of a burst: a guess, the harmonic play, and
-    that of the square-root game.
-    """
-    from serving_or.tools.plots import Picture, lines, table
-
-    n = np.arange(1, k**2 + 1)
-    falls = {
-        "guess": (n <= guess) / min(guess, k**2),
-        "harmonic": 1 / n / (1 / n).sum(),
-        "square root": square_root_game(k**2)[0],
-    }
-    ratios = {}
-    for name, z in falls.items():
-        busy = 1.0 - np.append(0.0, np.cumsum(z))
-        ratios[name] = burst_optimum(k**2, k) / burst_dual(
-            np.column_stack([0 * busy, busy]), np.zeros(k**2), k
-        )
-    picture = lines(
-        {name: np.minimum(ratio, 4.0) for name, ratio in ratios.items()},
-        x=n,
-        ylim=(0.0, 4.0),
-        xlabel="duration n",
-        ylabel="optimum / proved (cut at 4)",
-        title=f"k = {k}: worst over {k**2} durations",
-    )
-    rows = [
-        [name, float(ratio.max()), int(n[np.argmax(ratio)]), float(ratio.min())]
-        for name, ratio in ratios.items()
-    ]
-    return Picture(picture + table(["play", "worst ratio", "at duration", "best ratio"], rows))
+        goal = finite(against, "against", shape=(N,)) @ proved
+    program = cp.Problem(cp.Maximize(goal), rules)
+    program.solve(solver=cp.CLARABEL)
+    if program.status != cp.OPTIMAL:
+        raise NotFound(f"burst_game: Clarabel ends with the status {program.status!r}")
+    return Play(k, np.asarray(b.value), np.asarray(lam.value))

@@ -17,7 +17,7 @@ __all__ = [
 # %% ../../nbs/experts/01_model.ipynb #ec1e54fd
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -34,11 +34,7 @@ from serving_or.tools.answers import (
     number,
     whole,
 )
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from serving_or.tools.plots import Picture
+from ..tools.plots import Picture
 
 
 # %% ../../nbs/experts/01_model.ipynb #422aa888
@@ -153,7 +149,8 @@ def check_placement(
         at = tuple(int(i) for i in np.argwhere(checked < -1e-9)[0])
         where = ", ".join(map(str, at))
         raise ValueError(f"{name}[{where}] is {given[at]}; it must be at least 0")
-    total = checked.sum(axis=-1)
+    with np.errstate(over="ignore"):
+        total = checked.sum(axis=-1)
     wrong = ~(np.abs(total - extra) <= 1e-6 * max(1, extra))
     if wrong.any():
         at = tuple(int(i) for i in np.argwhere(wrong)[0])
@@ -411,7 +408,7 @@ class Schedule(Result):
         p = self.problem
         return pd.Index(range(p.steps) if p.times is None else p.times, name="step")
 
-    def to_frame(self) -> "pd.DataFrame":
+    def to_frame(self) -> Any:
         "One row a step: latency, GPUs added, cost, and the running bound and ratio (pandas)."
         import pandas as pd
 
@@ -426,7 +423,7 @@ class Schedule(Result):
         }
         return pd.DataFrame(columns, index=self._index())
 
-    def counts_frame(self) -> "pd.DataFrame":
+    def counts_frame(self) -> Any:
         "GPUs of each expert, one row a step and one column an expert, with their labels (pandas)."
         import pandas as pd
 
@@ -434,7 +431,7 @@ class Schedule(Result):
         experts = pd.Index(range(self.problem.experts) if labels is None else labels, name="expert")
         return pd.DataFrame(self.counts, index=self._index(), columns=experts)
 
-    def plot(self) -> "Picture":
+    def plot(self) -> Picture:
         "The cost so far and the running bound, step by step."
         from serving_or.tools.plots import lines
 
@@ -443,7 +440,7 @@ class Schedule(Result):
 
 
 # %% ../../nbs/experts/01_model.ipynb #a1a23374
-def stay_or_move(length: int = 3, price: float = 2.0) -> "Picture":
+def stay_or_move(length: int = 3, price: float = 2.0) -> Picture:
     """What a change of load to (4, 20) costs who stays at (2, 2), moves one GPU at once, or two."""
     from serving_or.tools.plots import bars
 

@@ -16,16 +16,14 @@ __all__ = [
 ]
 
 # %% ../../nbs/experts/02_one_step.ipynb #aa5d1cc0
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from .model import added, check_loads, even_split, latency, water_level
 from ..tools.answers import whole
-
-if TYPE_CHECKING:
-    from serving_or.tools.plots import Picture
+from ..tools.plots import Picture
 
 
 # %% ../../nbs/experts/02_one_step.ipynb #4dc1bf38
@@ -316,7 +314,8 @@ def myopic(loads: ArrayLike, x: ArrayLike, move_price: float) -> np.ndarray:
     lowest = _best_level(r, int(x.sum()))
     expert, quotients = _passed(r, x, np.maximum(need(r, lowest) - x, 0))
     levels = np.append(quotients, lowest)
-    j = int(np.argmin(levels * unit + move_price * np.arange(levels.size)))
+    with np.errstate(over="ignore"):
+        j = int(np.argmin(levels * unit + move_price * np.arange(levels.size)))
     raised = np.bincount(expert[:j], minlength=x.size)
     return lazy_cover(x, np.maximum(need(r, levels[j]), np.where(raised > 0, x + raised, 0)))
 
@@ -339,9 +338,9 @@ STEP_LOADS = {
 }
 
 
-def latency_or_moves(k: int = 6, price: float = 2.0, load: str = "skewed") -> "Picture":
+def latency_or_moves(k: int = 6, price: float = 2.0, load: str = "skewed") -> Picture:
     """Latency of six experts after one step of never, lazy chase and myopic, from an even split."""
-    from serving_or.tools.plots import Picture, bars, table
+    from serving_or.tools.plots import bars, table
 
     loads, start = np.array(STEP_LOADS[load], float), even_split(6, k)
     answers = {

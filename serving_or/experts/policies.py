@@ -16,6 +16,7 @@ __all__ = [
 ]
 
 # %% ../../nbs/experts/06_policies.ipynb #52fb1f3a
+#| code-fold: true
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -56,6 +57,7 @@ def wait_cost(steps: ArrayLike, wait: ArrayLike, load: float, move_price: float)
 
 
 # %% ../../nbs/experts/06_policies.ipynb #7c460ef8
+#| code-fold: true
 def wait_then_move(wait: int = 4, price: int = 4) -> "Picture":
     """One busy expert of load 2 and one GPU elsewhere: cost of waiting and then moving, over the
     best in hindsight, by how long the load lasts.
@@ -79,6 +81,7 @@ def wait_then_move(wait: int = 4, price: int = 4) -> "Picture":
 
 
 # %% ../../nbs/experts/06_policies.ipynb #1eef191c
+#| code-fold: true
 def check_start(
     x0: Any, extra: Any, move_price: Any, only_whole: bool = False
 ) -> tuple[np.ndarray, int, float]:
@@ -117,6 +120,7 @@ def check_start(
 
 
 # %% ../../nbs/experts/06_policies.ipynb #118a2977
+#| code-fold: true
 def _with_parts(thing: Any) -> Iterator[Any]:
     "A policy, and the policies and roundings that it holds."
     yield thing

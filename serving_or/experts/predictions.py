@@ -4,8 +4,7 @@
 
 # %% auto #0
 __all__ = [
-    "EXACT",
-    "THRESHOLDS",
+    "Predictor",
     "last",
     "ewma",
     "seasonal",
@@ -13,26 +12,40 @@ __all__ = [
     "noisy",
     "wrong",
     "alternating",
+    "first_step",
     "Follow",
     "Mix",
     "Rounded",
-    "spoil",
 ]
 
 # %% ../../nbs/experts/15_predictions.ipynb #db62deac
+from collections.abc import Callable, Iterable
 from math import comb
+from typing import Any
 
 import numpy as np
 
 from .hindsight import dynamic_program
-from .level_chain import chain_rows, level_chain, path, price, solve_program, threshold_depths
-from .model import Problem, Schedule, check_loads, latency
-from .policies import Policy
+from .level_chain import chain_of, chain_rows, path, price, threshold_depths
+from .model import Problem, Schedule, latency
+from .policies import Policy, _with_parts, all_or_nothing
 from .regularized_greedy import RegularizedGreedy
-
+from ..tools.answers import finite, number, whole
+from ..tools.programs import solve
 
 # %% ../../nbs/experts/15_predictions.ipynb #3f7ed354
-def last(seen, horizon: int) -> np.ndarray:
+Predictor = Callable[[np.ndarray, int], np.ndarray]
+
+
+def _asked(seen: Any, horizon: Any) -> tuple[np.ndarray, int]:
+    "What a predictor is asked with, checked: at least one row of loads, and a number of steps."
+    seen, horizon = finite(seen, "seen", ndim=2), whole(horizon, "horizon")
+    if len(seen) == 0:
+        raise ValueError("seen has no rows; it must have the loads of at least one step")
+    return seen, horizon
+
+
+def last(seen: np.ndarray, horizon: int) -> np.ndarray:
     """Predict that the loads stay what they are.
 
     Parameters
@@ -45,16 +58,38 @@ def last(seen, horizon: int) -> np.ndarray:
     Returns
     -------
     ndarray (horizon, m)
+
+    Examples
+    --------
+    >>> last(np.array([[1.0, 9.0], [8.0, 2.0]]), 2).tolist()
+    [[8.0, 2.0], [8.0, 2.0]]
     """
+    seen, horizon = _asked(seen, horizon)
     return np.repeat(seen[-1:], horizon, axis=0)
 
 
-def ewma(share: float = 0.3):
-    """A predictor of an exponentially weighted mean; a new step counts for ``share``, in (0, 1]."""
-    if not 0 < share <= 1:
-        raise ValueError(f"ewma: share is {share!r}; it must be above 0 and at most 1")
+def ewma(share: float = 0.3) -> Predictor:
+    """A predictor of an exponentially weighted mean.
+
+    Parameters
+    ----------
+    share : float
+        What a new step counts for, above 0 and at most 1.
+
+    Returns
+    -------
+    callable
+        A predictor.
+
+    Examples
+    --------
+    >>> ewma(0.5)(np.array([[1.0, 9.0], [8.0, 2.0]]), 1).tolist()
+    [[4.5, 5.5]]
+    """
+    share = number(share, "share", above=0, most=1)
 
     def predict(seen, horizon):
+        seen, horizon = _asked(seen, horizon)
         weight = share * (1 - share) ** np.arange(len(seen))[::-1]
         weight[0] += 1 - weight.sum()
         return np.tile(weight @ seen, (horizon, 1))
@@ -62,10 +97,28 @@ def ewma(share: float = 0.3):
     return predict
 
 
-def seasonal(period: int):
-    """A predictor of what was seen one period ago; of the present loads before there is one."""
+def seasonal(period: int) -> Predictor:
+    """A predictor of what was seen one period ago; of the present loads before there is one.
+
+    Parameters
+    ----------
+    period : int
+        Steps, at least 1.
+
+    Returns
+    -------
+    callable
+        A predictor.
+
+    Examples
+    --------
+    >>> seasonal(2)(np.array([[1.0, 9.0], [8.0, 2.0]]), 3).tolist()
+    [[1.0, 9.0], [8.0, 2.0], [1.0, 9.0]]
+    """
+    period = whole(period, "period", least=1)
 
     def predict(seen, horizon):
+        seen, horizon = _asked(seen, horizon)
         if len(seen) < period:
             return last(seen, horizon)
         return seen[len(seen) - period + np.arange(horizon) % period]
@@ -74,15 +127,16 @@ def seasonal(period: int):
 
 
 # %% ../../nbs/experts/15_predictions.ipynb #8169bd04
-def perfect(loads):
-    """A predictor of the loads that will come; ``loads`` (T, m) is the whole trace."""
-    loads = check_loads(loads, ndim=2)
-    return lambda seen, horizon: loads[len(seen) : len(seen) + horizon]
+def perfect(loads: Any) -> Predictor:
+    "A predictor of the loads that will come; ``loads`` (T, m) is the whole trace."
+    trace = finite(loads, "loads", ndim=2)
+    return lambda seen, horizon: trace[len(seen) : len(seen) + horizon]
 
 
-def noisy(loads, spread: float = 0.5, seed: int = 0):
-    """A predictor of the loads that will come, each times a log-normal factor of that spread."""
-    exact = perfect(loads)
+def noisy(loads: Any, spread: float = 0.5, seed: int = 0) -> Predictor:
+    "A predictor of the loads that will come, each times a log-normal factor of that spread."
+    exact, spread = perfect(loads), number(spread, "spread", least=0)
+    seed = whole(seed, "seed")
 
     def predict(seen, horizon):
         rng = np.random.default_rng((seed, len(seen)))
@@ -92,23 +146,49 @@ def noisy(loads, spread: float = 0.5, seed: int = 0):
     return predict
 
 
-def wrong(seen, horizon: int) -> np.ndarray:
-    """Predict three times the present loads on the mirror-image experts."""
-    return 3.0 * last(seen, horizon)[:, ::-1]
+def wrong(seen: np.ndarray, horizon: int) -> np.ndarray:
+    "Predict three times the present loads on the mirror-image experts."
+    with np.errstate(over="ignore"):
+        return 3.0 * last(seen, horizon)[:, ::-1]
 
 
-def alternating(first, second, every: int = 25):
-    """Ask one predictor for ``every`` steps, then the other, and so on. Returns a predictor."""
+def alternating(first: Predictor, second: Predictor, every: int = 25) -> Predictor:
+    "Ask one predictor for ``every`` steps, then the other, and so on. Returns a predictor."
+    every = whole(every, "every", least=1)
     return lambda seen, horizon: (first, second)[(len(seen) - 1) // every % 2](seen, horizon)
 
 
 # %% ../../nbs/experts/15_predictions.ipynb #d2e2292e
 EXACT = 200  # plan by dynamic programming up to so many placements
-THRESHOLDS = (
-    6  # the plan's linear program is rounded at 1/6, ..., 5/6, and at its own fractional values
-)
+# the plan's linear program is rounded at 1/6, ..., 5/6, and at its own fractional values
+THRESHOLDS = 6
 
 
+# %% ../../nbs/experts/15_predictions.ipynb #ddbeeaf4
+def first_step(problem: Problem) -> np.ndarray:
+    """The first step of a good schedule.
+
+    Parameters
+    ----------
+    problem : Problem
+        With an integer start.
+
+    Returns
+    -------
+    ndarray of int (m,)
+    """
+    if comb(problem.extra + problem.experts - 1, problem.extra) <= EXACT:
+        return dynamic_program(problem).x[0].copy()
+    chain = chain_of(problem)
+    depth = np.zeros((1, problem.steps), np.intp)
+    found = solve(chain_rows(chain), relaxed=True).x
+    if found is not None:
+        trials = threshold_depths(chain, found[: chain.events], THRESHOLDS)
+        depth = np.concatenate([depth, trials])
+    return path(chain, depth[np.argmin(price(chain, depth))])[0]
+
+
+# %% ../../nbs/experts/15_predictions.ipynb #87dff0c7
 class Follow(Policy):
     """Plan on the loads of this step and a forecast, play the first step, plan anew. Whole GPUs.
 
@@ -116,48 +196,61 @@ class Follow(Policy):
     ----------
     predictor : callable
         ``predictor(seen, horizon)`` returns at most ``horizon`` rows of predicted loads;
-        ``seen`` (t, m) are the loads up to and with this step.
+        ``seen`` (t, m) are the loads up to and with this step, for reading only.
     horizon : int
         Steps to look ahead; 0 is myopic.
+
+    Examples
+    --------
+    >>> policy = Follow(last, horizon=4)
+    >>> policy.start([2, 2], extra=4, move_price=2.0)
+    >>> policy.step([20.0, 4.0]).tolist()
+    [4, 0]
     """
 
     whole = True
 
-    def __init__(self, predictor, horizon: int = 8):
-        if horizon < 0 or horizon != int(horizon):
-            raise ValueError(
-                f"Follow: horizon is {horizon!r}; it must be a whole number, at least 0"
-            )
-        self.predictor, self.horizon = predictor, int(horizon)
+    def __init__(self, predictor: Predictor, horizon: int = 8):
+        if not callable(predictor):
+            raise ValueError(f"predictor is {predictor!r}; it must be a function (seen, horizon)")
+        self.predictor, self.horizon = predictor, whole(horizon, "horizon")
 
-    def start(self, x0, extra: int, move_price: float = 2.0) -> None:
+    def start(self, x0: Any, extra: int, move_price: float = 2.0) -> None:
         super().start(x0, extra, move_price)
-        self.seen = np.empty((0, self.x.size))
+        self._seen = np.empty((0, self.x.size))
 
-    def place(self, loads):
-        seen = np.vstack([self.seen, loads])
-        ahead = np.asarray(self.predictor(seen, self.horizon), float).reshape(-1, loads.size)
-        try:
-            check_loads(ahead)
-        except ValueError as error:
-            raise ValueError(f"Follow: the predictor, after step {self.taken}: {error}") from None
-        plan = self.plan(Problem(np.vstack([loads, ahead]), self.extra, self.move_price, self.x))
-        self.seen = seen
+    @property
+    def seen(self) -> np.ndarray:
+        "Loads of the steps so far (t, m); read-only."
+        return _reading(self._seen)
+
+    def place(self, loads: np.ndarray) -> np.ndarray:
+        seen = np.vstack([self._seen, loads])
+        ahead = self._forecast(seen)
+        trace = np.vstack([loads, ahead])
+        plan = first_step(Problem(trace, self.extra, self.move_price, self.x))
+        self._seen = seen
         return plan
 
-    def plan(self, problem):
-        "The first step of a good schedule."
-        if comb(self.extra + problem.experts - 1, self.extra) <= EXACT:
-            return dynamic_program(problem).x[0]
-        chain = level_chain(problem)
-        depth = np.zeros((1, problem.steps), np.intp)
-        if chain.step.size:
-            z, _, _ = solve_program(*chain_rows(chain))
-            if z is not None:
-                depth = np.vstack(
-                    [depth, threshold_depths(chain, z[: chain.step.size], THRESHOLDS)]
-                )
-        return path(chain, depth[np.argmin(price(chain, depth))])[0]
+    def _forecast(self, seen: np.ndarray) -> np.ndarray:
+        "What the predictor says, checked: at most ``horizon`` rows of loads."
+        name, m = f"step {self.taken}: forecast", seen.shape[1]
+        ahead = finite(self.predictor(_reading(seen), self.horizon), name)
+        if ahead.size == 0:
+            return np.empty((0, m))
+        if ahead.ndim != 2 or ahead.shape[1] != m or len(ahead) > self.horizon:
+            raise ValueError(
+                f"{name} has shape {ahead.shape}; it must have {m} columns, one for each expert,"
+                f" and at most {self.horizon} rows"
+            )
+        return ahead
+
+
+def _reading(array: np.ndarray) -> np.ndarray:
+    "A view that cannot be written to."
+    view = array.view()
+    view.flags.writeable = False
+    return view
 
 
 # %% ../../nbs/experts/15_predictions.ipynb #b34b2a22
@@ -167,7 +260,8 @@ class Mix(Policy):
     Parameters
     ----------
     policies : sequence of Policy
-        At least one; started with the mixture, and stepped once in each of its steps.
+        At least one, all different objects; started with the mixture, and stepped once in each of
+        its steps. When one of them fails, all are as they were before.
     eps : float
         The factor is ``1 + eps``; the constant falls as it grows. Above 0.
     seed : int, optional
@@ -181,33 +275,52 @@ class Mix(Policy):
     costs : ndarray (N,)
         What each policy alone has cost so far.
 
+    Raises
+    ------
+    ValueError
+        When there is no policy, or one occurs twice.
+
     Notes
     -----
     Cost at most ``(1 + eps) (min costs + ln N w k / eps)``, `guarantee`, on every trace.
+
+    References
+    ----------
+    A. Blum and C. Burch, On-line learning and the metrical task system problem, Machine Learning
+    39 (2000).
+
+    Examples
+    --------
+    >>> mix = Mix([Follow(last), RegularizedGreedy()])
+    >>> mix.start([2, 2], extra=4)
+    >>> float(mix.step([20.0, 4.0]).sum().round(6))
+    4.0
     """
 
-    def __init__(self, policies, eps: float = 1.0, seed: int | None = None):
-        self.policies, self.eps, self.seed = list(policies), float(eps), seed
-        if not self.policies or not (np.isfinite(eps) and eps > 0):
-            raise ValueError(
-                f"Mix: {len(self.policies)} policies and eps {eps!r}; it needs at least one "
-                "policy, and an eps that is finite and above 0"
-            )
+    def __init__(self, policies: Iterable[Policy], eps: float = 1.0, seed: int | None = None):
+        if not isinstance(policies, Iterable):
+            raise ValueError(f"policies is {policies!r}; it must be a sequence of policies")
+        self.policies, self.eps = list(policies), number(eps, "eps", above=0)
+        self.seed = None if seed is None else whole(seed, "seed")
+        if not self.policies:
+            raise ValueError("policies is empty; it must hold at least one policy")
+        for n, policy in enumerate(self.policies):
+            check_rule(policy, f"policies[{n}]")
+        check_once(self)
 
-    def start(self, x0, extra: int, move_price: float = 2.0) -> None:
-        super().start(x0, extra, move_price)
-        if self.x.ndim > 1:
-            raise ValueError(
-                f"Mix places one layer; x0 has shape {self.x.shape}; use one for each layer"
-            )
-        for policy in self.policies:
-            policy.start(x0, extra, move_price)
-        n = len(self.policies)
-        self.p, self.costs, self._at = np.full(n, 1 / n), np.zeros(n), np.tile(self.x, (n, 1))
-        if self.seed is not None:
-            self._rng = np.random.default_rng(self.seed)
-            self._played = int(self._rng.integers(n))
-            self._stay, self._until = 1.0, self._rng.random()
+    def start(self, x0: Any, extra: int, move_price: float = 2.0) -> None:
+        with all_or_nothing(self):
+            super().start(x0, extra, move_price)
+            if self.x.ndim > 1:
+                raise ValueError(f"x0 has shape {self.x.shape}; Mix places one layer, give it (m,)")
+            for policy in self.policies:
+                policy.start(x0, extra, move_price)
+            n = len(self.policies)
+            self.p, self.costs, self._at = np.full(n, 1 / n), np.zeros(n), np.tile(self.x, (n, 1))
+            if self.seed is not None:
+                self._rng = np.random.default_rng(self.seed)
+                self._played = int(self._rng.integers(n))
+                self._stay, self._until = 1.0, self._rng.random()
 
     @property
     def guarantee(self) -> float:
@@ -215,17 +328,25 @@ class Mix(Policy):
         constant = np.log(len(self.policies)) * self.move_price * self.extra / self.eps
         return float((1 + self.eps) * (self.costs.min() + constant))
 
-    def place(self, loads):
+    def place(self, loads: np.ndarray) -> np.ndarray:
         at = np.array([policy.step(loads) for policy in self.policies])
         moved = np.maximum(at - self._at, 0).sum(axis=1)
         self.costs = self.costs + latency(loads, at) + self.move_price * moved
-        behind, D = self.costs - self.costs.min(), self.move_price * self.extra
-        # Where moving is free the constant vanishes, and all weight is on the cheapest so far.
-        weight = np.exp(-self.eps * behind / D) if D > 0 else (behind == 0).astype(float)
-        before, self.p, self._at = self.p, weight / weight.sum(), at
+        before, self.p, self._at = self.p, self._weights(), at
         return self.p @ at if self.seed is None else at[self._draw(before)]
 
-    def _draw(self, before):
+    def _weights(self) -> np.ndarray:
+        "The weights for what the policies have cost so far."
+        behind, D = self.costs - self.costs.min(), self.move_price * self.extra
+        if D == 0:
+            # where moving is free the constant vanishes, and the cheapest so far has all weight
+            return (behind == 0) / (behind == 0).sum()
+        # far behind is infinitely far behind
+        with np.errstate(over="ignore"):
+            weight = np.exp(-self.eps * (behind / D))
+        return weight / weight.sum()
+
+    def _draw(self, before: np.ndarray) -> int:
         "The policy to play, given the weights before this step."
         n, rise = self._played, np.maximum(self.p - before, 0)
         self._stay *= min(1.0, self.p[n] / before[n]) if before[n] > 0 else 0.0
@@ -235,38 +356,57 @@ class Mix(Policy):
         return self._played
 
 
+# %% ../../nbs/experts/15_predictions.ipynb #620aa046
 class Rounded(Policy):
     """A policy and its rounding as one policy of whole GPUs, so that a mixture can draw it.
 
     Parameters
     ----------
     policy : Policy
-    rounding
-        With ``start`` and ``step(loads, x)``, as `run` takes it.
+    rounding : Rounding
+        As `run` takes it. When it fails, the policy is as it was before, too.
     """
 
-    def __init__(self, policy, rounding):
+    def __init__(self, policy: Policy, rounding: Any):
         self.policy, self.rounding = policy, rounding
+        check_rule(policy, "policy")
+        check_rule(rounding, "rounding")
+        check_once(self)
 
-    def start(self, x0, extra: int, move_price: float = 2.0) -> None:
-        super().start(x0, extra, move_price)
-        self.policy.start(x0, extra, move_price)
-        self.rounding.start(x0, extra, move_price)
+    def start(self, x0: Any, extra: int, move_price: float = 2.0) -> None:
+        with all_or_nothing(self):
+            super().start(x0, extra, move_price)
+            self.policy.start(x0, extra, move_price)
+            self.rounding.start(x0, extra, move_price)
 
-    def place(self, loads):
+    def place(self, loads: np.ndarray) -> np.ndarray:
         return self.rounding.step(loads, self.policy.step(loads))
 
 
-# %% ../../nbs/experts/15_predictions.ipynb #711d4464
-def spoil(kind: str = "mirrored", share: float = 0.25, eps: float = 1.0):
-    """A forecast that is spoilt in a share of the steps, regularised greedy, and their mixture."""
-    from serving_or.tools.plots import Picture, lines, table
+# %% ../../nbs/experts/15_predictions.ipynb #553ae6d1
+def check_rule(rule: Any, name: str) -> None:
+    "Refuse what has no start and no step."
+    if isinstance(rule, type) or not all(
+        callable(getattr(rule, m, None)) for m in ("start", "step")
+    ):
+        raise ValueError(f"{name} is {rule!r}; it must be an object with start and step")
 
-    t = np.arange(48)
-    busy = np.where((t // 8 % 2 == 0) ^ np.isin(t, (5, 13, 27, 38)), 14.0, 2.0)
-    loads = np.column_stack([busy, 16.0 - busy])
-    problem, exact, rng = Problem(loads, 4), perfect(loads), np.random.default_rng(7)
-    bad = rng.random(t.size) < share
+
+def check_once(rule: Any) -> None:
+    "Refuse a policy or rounding that occurs twice in another."
+    seen = set()
+    for part in _with_parts(rule):
+        if id(part) in seen:
+            kind = type(part).__name__
+            raise ValueError(f"one {kind} stands in two places; each place needs its own object")
+        seen.add(id(part))
+
+
+# %% ../../nbs/experts/15_predictions.ipynb #d3e63b8d
+def spoilt(loads: np.ndarray, kind: str, share: float) -> tuple[Predictor, np.ndarray]:
+    "A perfect forecast that is bad in some steps, and which."
+    exact, rng = perfect(loads), np.random.default_rng(7)
+    bad = rng.random(len(loads)) < share
 
     def predictor(seen, horizon):
         future = exact(seen, horizon)
@@ -274,30 +414,42 @@ def spoil(kind: str = "mirrored", share: float = 0.25, eps: float = 1.0):
             return future
         if kind == "late":
             return last(seen, horizon)
-        return (
-            future[:, ::-1]
-            if kind == "mirrored"
-            else 20.0 * np.random.default_rng(len(seen)).random(future.shape)
-        )
+        noise = np.random.default_rng(len(seen)).random(future.shape)
+        return future[:, ::-1] if kind == "mirrored" else 20.0 * noise
 
+    return predictor, bad
+
+
+def spoilt_run(kind: str, share: float, eps: float) -> tuple[dict[str, Schedule], list, Any]:
+    "The schedules of the live example, the weight of the forecast, and the mixture."
+    t = np.arange(48)
+    busy = np.where((t // 8 % 2 == 0) ^ np.isin(t, (5, 13, 27, 38)), 14.0, 2.0)
+    problem = Problem(np.column_stack([busy, 16.0 - busy]), extra=4)
+    predictor, _ = spoilt(problem.loads, kind, share)
     mix = Mix([Follow(predictor), RegularizedGreedy()], eps)
-    mix.start(problem.start, 4, problem.move_price)
+    mix.start(problem.start, problem.extra, problem.move_price)
     paths, weight = [], []
-    for r in loads:
+    for r in problem.loads:
         x = mix.step(r)
         paths.append([*(policy.x for policy in mix.policies), x])
-        weight.append(mix.p[0])
+        weight.append(float(mix.p[0]))
     names = ("follow the forecast", "regularised greedy", "mixture")
-    played = {n: Schedule(problem, p) for n, p in zip(names, np.swapaxes(paths, 0, 1))}
-    best = dynamic_program(problem).cost
-    picture = lines(
-        {n: np.cumsum(s.costs) for n, s in played.items()},
-        xlabel="step",
-        ylabel="cost so far",
-        title=f"{kind} in {int(bad.sum())} of {t.size}",
-        size=(640, 230),
-    )
-    picture += lines(
+    steps = np.swapaxes(np.array(paths), 0, 1)
+    return {n: Schedule(problem, p) for n, p in zip(names, steps)}, weight, mix
+
+
+def spoil(kind: str = "mirrored", share: float = 0.25, eps: float = 1.0):
+    """A forecast that is spoilt in a share of the steps, regularised greedy, and their mixture."""
+    from serving_or.tools.plots import Picture, lines, table
+
+    schedules, weight, mix = spoilt_run(kind, share, eps)
+    problem = schedules["mixture"].problem
+    best, bad = dynamic_program(problem).cost, spoilt(problem.loads, kind, share)[1]
+    totals = {name: np.cumsum(s.costs) for name, s in schedules.items()}
+    title = f"{kind} in {int(bad.sum())} of {bad.size}"
+    size = (640, 230)
+    picture = lines(totals, xlabel="step", ylabel="cost so far", title=title, size=size)
+    below = lines(
         {"weight of the forecast": weight},
         step=True,
         ylim=(0, 1.05),
@@ -306,10 +458,9 @@ def spoil(kind: str = "mirrored", share: float = 0.25, eps: float = 1.0):
         size=(640, 150),
     )
     rows = [
-        [n, float(s.latency.sum()), float(s.moved.sum()), s.cost, s.cost / best]
-        for n, s in played.items()
+        [name, float(s.latency.sum()), float(s.moved.sum()), s.cost, s.cost / best]
+        for name, s in schedules.items()
     ]
     rows.append(["guaranteed for the mixture", "", "", mix.guarantee, mix.guarantee / best])
-    return Picture(
-        picture + table(["schedule", "latency", "added", "cost", "cost / optimum"], rows)
-    )
+    columns = ["schedule", "latency", "added", "cost", "cost / optimum"]
+    return Picture(picture + below + table(columns, rows))

@@ -6,6 +6,7 @@
 __all__ = ["move_entropy", "regularized_step", "RegularizedGreedy"]
 
 # %% ../../nbs/experts/07_regularized_greedy.ipynb #abbae819
+#| code-fold: true
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -76,6 +77,7 @@ def _pass(pinned, free, r, q, e, total, rho, level, log_tau):
 
 
 # %% ../../nbs/experts/07_regularized_greedy.ipynb #0ce05126
+#| code-fold: true
 def _fill(least, q, total):
     "The tau with sum_i max(least_i, tau q_i) = total, from above: Newton on a convex function."
     tau = np.ones(len(q))
@@ -267,6 +269,7 @@ class RegularizedGreedy(Policy):
 
 
 # %% ../../nbs/experts/07_regularized_greedy.ipynb #7463e8df
+#| code-fold: true
 def _spike_then_shift(price: float) -> Problem:
     "Expert 1 is busy, there is one step's spike, then the load shifts to expert 2."
     loads = np.array([[20, 4]] * 6 + [[4, 20]] + [[20, 4]] * 5 + [[4, 20]] * 12, float)

@@ -7,7 +7,6 @@ __all__ = [
     "MARGIN",
     "conjugate",
     "budgeted_conjugate",
-    "price_of_a_level",
     "step_bound",
     "lower_bound",
     "Relaxation",
@@ -15,22 +14,47 @@ __all__ = [
 ]
 
 # %% ../../nbs/experts/05_relaxation.ipynb #07b1f4c4
-from dataclasses import dataclass, field
+import warnings
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from .model import Problem, added, latency, water_level
+from serving_or.experts.model import (
+    Problem,
+    Schedule,
+    added,
+    check_placement,
+    latency,
+    water_level,
+)
+from serving_or.tools.answers import (
+    OPTIMALITY,
+    Clock,
+    Progress,
+    Result,
+    Scope,
+    Status,
+    choice,
+    finite,
+    lowered,
+    number,
+    progress,
+)
+from ..tools.plots import Picture
+from ..tools.programs import Model, Solution
 
 
 # %% ../../nbs/experts/05_relaxation.ipynb #ce0d7d94
-def _cover(p, need):
+def _cover(p: Problem, need: np.ndarray) -> np.ndarray:
     """A schedule that meets the needs (T, m) with the fewest additions; a step that needs more than
     k has its needs scaled down.
     """
     x, now = np.empty(p.loads.shape), p.start.astype(float)
-    for t, a in enumerate(
-        need * np.minimum(1.0, p.extra / np.maximum(need.sum(axis=1, keepdims=True), 1e-300))
-    ):
+    total = np.maximum(need.sum(axis=1, keepdims=True), 1e-300)
+    for t, a in enumerate(need * np.minimum(1.0, p.extra / total)):
         surplus = np.maximum(now - a, 0.0)
         spare = p.extra - a.sum()
         new = a + surplus * (spare / surplus.sum() if surplus.sum() > 0 else 0.0)
@@ -40,10 +64,10 @@ def _cover(p, need):
 
 
 # %% ../../nbs/experts/05_relaxation.ipynb #325c839e
-def _with_cvxpy(p, tol, time_limit):
-    """The program as it is written, for Clarabel: a fractional schedule and multipliers of its
-    moves.
-    """
+def _with_cvxpy(
+    p: Problem, tolerance: float, clock: Clock, line: Progress
+) -> tuple[np.ndarray, np.ndarray]:
+    "The program as it is written: a fractional schedule (T, m), multipliers of moves (T + 1, m)."
     import cvxpy as cp
 
     unit = max(float(np.max(water_level(p.loads, p.extra))), p.move_price) or 1.0
@@ -52,37 +76,52 @@ def _with_cvxpy(p, tol, time_limit):
     moves = y >= x - before
     f = cp.max(cp.multiply(p.loads / unit, cp.inv_pos(1 + x)), axis=1)
     cost = cp.sum(f) + p.move_price / unit * cp.sum(y)
-    cp.Problem(cp.Minimize(cost), [moves, cp.sum(x, axis=1) == p.extra]).solve(
-        solver=cp.CLARABEL, time_limit=time_limit
-    )
-    return _cover(p, np.maximum(x.value, 0.0)), np.vstack(
-        [np.clip(moves.dual_value * unit, 0.0, p.move_price), np.zeros(p.experts)]
-    )
+    program = cp.Problem(cp.Minimize(cost), [moves, cp.sum(x, axis=1) == p.extra])
+    with warnings.catch_warnings():
+        # an inaccurate answer shows in the gap
+        warnings.simplefilter("ignore", UserWarning)
+        program.solve(solver=cp.CLARABEL, time_limit=max(clock.left(), 0.01))
+    if x.value is None or moves.dual_value is None:
+        return _never(p)[0], np.zeros((p.steps + 1, p.experts))
+    worth = np.clip(moves.dual_value * unit, 0.0, p.move_price)
+    return _cover(p, np.maximum(x.value, 0.0)), np.vstack([worth, np.zeros(p.experts)])
 
 
 # %% ../../nbs/experts/05_relaxation.ipynb #23841ee2
-def _lowest(loads, price, floor):
+_DEAR = 1e150  # in units of the largest load; at such a price nothing is bought
+
+
+def _lowest(loads: np.ndarray, price: np.ndarray, floor: ArrayLike) -> Any:
     """The least of level + sum price * (loads / level - 1)^+ over levels of at least floor (...);
     price >= 0.
     """
-    loads, price = np.broadcast_arrays(loads, price)
     order = np.argsort(-loads, axis=-1)
-    r, z = np.take_along_axis(loads, order, -1), np.take_along_axis(price, order, -1)
-    floor = np.asarray(floor, float)[..., None]
+    if loads.ndim == 1 and np.ndim(floor) == 0:
+        # one step for many prices: sorted once, and loads below every level are left out
+        order = order[: max(1, np.count_nonzero(loads >= floor))]
+        r, z = loads[order], price[..., order]
+    else:
+        loads, price, order = np.broadcast_arrays(loads, price, order)
+        r, z = np.take_along_axis(loads, order, -1), np.take_along_axis(price, order, -1)
+    # a power of two near the largest load is the unit: no digit is lost, no product overflows
+    unit = np.ldexp(1.0, np.frexp(r[..., :1])[1] - 1)
+    with np.errstate(over="ignore"):
+        r, z = r / unit, np.minimum(z / unit, _DEAR)
+    floor = np.asarray(floor, float)[..., None] / unit
     S, Z = np.cumsum(z * r, axis=-1), np.cumsum(z, axis=-1)
     below = np.concatenate([r[..., 1:], np.zeros_like(r[..., :1])], axis=-1)
     # column j: the best level when the j + 1 largest loads exceed it
     L = np.clip(np.sqrt(S), np.maximum(below, floor), np.maximum(r, floor))
-    with np.errstate(over="ignore"):
-        h = L + np.divide(S, L, out=np.zeros_like(L), where=L > 0) - Z
+    h = L + np.divide(S, L, out=np.zeros_like(L), where=L > 0) - Z
     j = np.argmin(np.where((r >= floor) & (r > 0), h, np.inf), axis=-1)[..., None]
     L = np.take_along_axis(L, j, -1)
-    x = np.divide(np.maximum(r - L, 0.0), L, out=np.zeros_like(r), where=L > 0)
+    x = np.divide(np.maximum(r - L, 0.0), L, out=np.zeros_like(z), where=L > 0)
     # again from the level: h has lost digits
-    return L[..., 0] + np.vecdot(z, x)
+    return (L[..., 0] + np.vecdot(z, x)) * unit[..., 0]
 
 
-def conjugate(loads, z) -> np.ndarray:
+# %% ../../nbs/experts/05_relaxation.ipynb #aa1db810
+def conjugate(loads: ArrayLike, z: ArrayLike) -> Any:
     """The least latency plus price when GPUs are bought, in any number: ``g(z) = min_{x >= 0} f(x)
     + <z, x>``.
 
@@ -101,13 +140,18 @@ def conjugate(loads, z) -> np.ndarray:
     Notes
     -----
     One sort, O(m log m) for each row. With f* the convex conjugate of the latency, g(z) = -f*(-z).
+
+    Examples
+    --------
+    >>> float(conjugate([9.0], [4.0]))
+    8.0
     """
     loads, z = np.asarray(loads, float), np.asarray(z, float)
     return np.where(z.min(axis=-1) < 0, -np.inf, _lowest(loads, np.maximum(z, 0.0), 0.0))[()]
 
 
 # %% ../../nbs/experts/05_relaxation.ipynb #795b7b89
-def budgeted_conjugate(loads, z, extra: float) -> np.ndarray:
+def budgeted_conjugate(loads: ArrayLike, z: ArrayLike, extra: float) -> Any:
     """The least latency plus price when exactly k GPUs are placed: ``G(z) = min f(x) + <z, x>``
     over ``x >= 0`` with sum k.
 
@@ -127,6 +171,11 @@ def budgeted_conjugate(loads, z, extra: float) -> np.ndarray:
     Notes
     -----
     O(m log m) for each row. ``G(z + a) = G(z) + k a`` for a number ``a``.
+
+    Examples
+    --------
+    >>> float(budgeted_conjugate([20, 4], [1, 1], 4))
+    8.0
     """
     loads, z = np.asarray(loads, float), np.asarray(z, float)
     least = z.min(axis=-1)
@@ -134,52 +183,47 @@ def budgeted_conjugate(loads, z, extra: float) -> np.ndarray:
 
 
 # %% ../../nbs/experts/05_relaxation.ipynb #9783810a
-def price_of_a_level(price: float = 1.0, extra: int = 4):
+PRICED = np.array([12.0, 6.0, 3.0])
+
+
+def price_of_a_level(price: float = 1.0, extra: int = 4) -> Picture:
     """Latency plus what its GPUs cost, over all latencies, for loads 12, 6, 3 and one price at the
     first two experts; the third is free.
     """
-    from serving_or.tools.plots import Picture, lines, table
+    from serving_or.tools.plots import lines, table
 
-    loads, z = np.array([12.0, 6.0, 3.0]), price * np.array([1.0, 1.0, 0.0])
-    floor = float(water_level(loads, extra))
-    L = np.unique(np.concatenate([np.linspace(1.0, 14.0, 400), loads, [floor]]))
-    h = L + np.maximum(loads / L[:, None] - 1.0, 0.0) @ z
-    free, bound = float(conjugate(loads, z)), float(budgeted_conjugate(loads, z, extra))
-    level = L[np.argmin(np.where(L >= floor, h, np.inf))]
-    affordable = np.where(L >= floor, h, np.nan)
-    picture = lines(
-        {
-            "not enough GPUs": np.where(L <= floor, h, np.nan),
-            "latency + price": affordable,
-            "latency": L,
-        },
-        L,
-        xlabel="latency L",
-        ylabel="cost",
-        ylim=(0.0, 20.0),
-        title=f"price {price:g}, k = {extra}: best at L = {level:.2f}",
-    )
-    where = (
-        "the fewest that k allows"
-        if abs(level - floor) < 1e-9
-        else "a load"
-        if np.any(np.abs(level - loads) < 1e-9)
-        else "a root of S"
-    )
-    return Picture(
-        picture
-        + table(
-            ["best level", "is", "GPUs wanted", "g(z)", "G(z)"],
-            [[float(level), where, float(np.maximum(loads / level - 1, 0).sum()), free, bound]],
-        )
-    )
+    level, where, floor, L, h = _level_and_curve(price, extra)
+    z = price * np.array([1.0, 1.0, 0.0])
+    series = {
+        "not enough GPUs": np.where(L <= floor, h, np.nan),
+        "latency + price": np.where(L >= floor, h, np.nan),
+        "latency": L,
+    }
+    title = f"price {price:g}, k = {extra}: best at L = {level:.2f}"
+    picture = lines(series, L, title, xlabel="latency L", ylabel="cost", ylim=(0.0, 20.0))
+    wanted = float(np.maximum(PRICED / level - 1, 0).sum())
+    free, bound = float(conjugate(PRICED, z)), float(budgeted_conjugate(PRICED, z, extra))
+    names = ["best level", "is", "GPUs wanted", "g(z)", "G(z)"]
+    return Picture(picture + table(names, [[level, where, wanted, free, bound]]))
+
+
+def _level_and_curve(price: float, extra: int) -> tuple[float, str, float, np.ndarray, np.ndarray]:
+    "The best level that k GPUs can reach, what it is, the water level, and the curve h over L."
+    floor, z = float(water_level(PRICED, extra)), price * np.array([1.0, 1.0, 0.0])
+    roots = np.sqrt(np.cumsum(z * PRICED))
+    L = np.unique(np.concatenate([np.linspace(1.0, 14.0, 400), PRICED, [floor], roots]))
+    L = L[L >= 1.0]
+    h = L + np.maximum(PRICED / L[:, None] - 1.0, 0.0) @ z
+    level = float(L[np.argmin(np.where(L >= floor, h, np.inf))])
+    where = "a load" if level in PRICED else "a root of S"
+    return level, "the water level" if level == floor else where, floor, L, h
 
 
 # %% ../../nbs/experts/05_relaxation.ipynb #f89e7c9f
 MARGIN = 1e-12  # relative; covers the rounding errors of a bound with up to 10,000 experts
 
 
-def step_bound(loads, z, extra: float) -> np.ndarray:
+def step_bound(loads: ArrayLike, z: ArrayLike, extra: float) -> Any:
     """`budgeted_conjugate` less a margin for rounding errors, so that a sum of such terms is a
     bound also in floating point.
 
@@ -200,16 +244,17 @@ def step_bound(loads, z, extra: float) -> np.ndarray:
     return G - MARGIN * (np.abs(G) + (extra + np.shape(z)[-1]) * np.abs(z).max(axis=-1))
 
 
-def lower_bound(problem: Problem, b) -> np.ndarray:
+# %% ../../nbs/experts/05_relaxation.ipynb #900c49bb
+def lower_bound(problem: Problem, multipliers: Any) -> np.ndarray:
     """A lower bound on the cost of every schedule, from any multipliers of the moves.
 
     Parameters
     ----------
     problem : Problem
-    b : array_like (T + 1, m)
+    multipliers : array_like (T + 1, m)
         What a GPU on each expert is worth before each step, and after the last, in the unit of
-        latency. In no row may two elements
-        differ by more than the price of a move.
+        latency; ``b`` in the formulas. In no row may two elements differ by more than the price of
+        a move.
 
     Returns
     -------
@@ -220,33 +265,196 @@ def lower_bound(problem: Problem, b) -> np.ndarray:
     Raises
     ------
     ValueError
-        When ``b`` has the wrong shape or a row differs by more than the price of a move.
+        When they have the wrong shape, are not finite, or a row differs by more than the price of
+        a move.
+
+    Examples
+    --------
+    >>> lower_bound(Problem([[20, 4], [4, 20]], extra=4), [[0, 0]] * 3).round(6).tolist()
+    [4.0, 8.0]
     """
-    p, b = problem, np.asarray(b, float)
-    if b.shape != (p.steps + 1, p.experts):
-        raise ValueError(
-            f"b has shape {b.shape}; {p.steps} steps and {p.experts} experts need shape"
-            f" {(p.steps + 1, p.experts)}"
-        )
+    p = problem
+    b = finite(multipliers, "multipliers", shape=(p.steps + 1, p.experts), least=-np.inf)
     spread = b.max(axis=1) - b.min(axis=1)
-    if not np.all(spread <= p.move_price * (1 + MARGIN)):
-        t = int(np.argmax(~(spread <= p.move_price * (1 + MARGIN))))
+    wrong = spread > p.move_price * (1 + MARGIN)
+    if wrong.any():
+        t = int(np.argmax(wrong))
         raise ValueError(
-            f"row {t} of b differs by {spread[t]}; elements of a row may differ by at most"
-            f" move_price = {p.move_price}"
+            f"the elements of multipliers[{t}] differ by {spread[t]:g}; they may differ by at most"
+            f" move_price = {p.move_price:g}"
         )
+    return _running_bound(p, b)
+
+
+def _running_bound(p: Problem, b: np.ndarray) -> np.ndarray:
+    "The same for multipliers that have been checked."
     first, last = b[0] @ p.start, p.extra * b[1:].min(axis=1)
-    return (
-        np.cumsum(step_bound(p.loads, b[:-1] - b[1:], p.extra))
-        + last
-        - first
-        - MARGIN * (np.abs(last) + abs(first))
-    )
+    steps = np.cumsum(step_bound(p.loads, b[:-1] - b[1:], p.extra))
+    return steps + last - first - MARGIN * (np.abs(last) + abs(first))
+
+
+# %% ../../nbs/experts/05_relaxation.ipynb #4ac12ad4
+def _never(p: Problem) -> tuple[np.ndarray, np.ndarray]:
+    "The schedule (T, m) that stays, and the multipliers (T + 1, m) of the theorem."
+    x = np.tile(p.start.astype(float), (p.steps, 1))
+    expert = np.argmax(p.loads / (1 + x), axis=1)
+    step, z = np.arange(p.steps), np.zeros((p.steps + 1, p.experts))
+    z[step, expert] = p.loads[step, expert] / (1 + p.start[expert]) ** 2
+    return x, np.cumsum(z[::-1], axis=0)[::-1]
+
+
+def _fits(p: Problem, b: np.ndarray) -> bool:
+    "Whether no row differs by more than the price of a move."
+    return bool((np.ptp(b, axis=1) <= p.move_price).all())
+
+
+# %% ../../nbs/experts/05_relaxation.ipynb #d0ee960f
+NOTHING = 1e-15  # relative; loads below are beside the point, and beyond the solver's digits
+
+
+@dataclass(frozen=True)
+class _Busy:
+    "The n busy pairs of a problem, and how they hang together."
+
+    mask: np.ndarray  # (T, m): which they are
+    t: np.ndarray  # (n,): their steps
+    i: np.ndarray  # (n,): and experts
+    r: np.ndarray  # (n,): loads over unit
+    low: np.ndarray  # (T,): water levels over unit
+    unit: float
+    again: np.ndarray  # (n,): whether the expert was busy before
+    earlier: np.ndarray  # (pairs that were,): number of the pair before
+    gap: np.ndarray  # (idle steps between two busy ones,): number of the pair after
+    when: np.ndarray  # (idle steps between two busy ones,): the step
+
+
+def _busy(p: Problem) -> _Busy:
+    "Find them, but for loads that are nothing beside the highest water level."
+    (T, m), low = p.loads.shape, water_level(p.loads, p.extra)
+    unit = float(low.max()) or 1.0
+    least = max(NOTHING * unit, float(np.finfo(float).tiny))
+    mask = p.loads > np.maximum(low, least)[:, None]
+    t, i = np.nonzero(mask)
+    number = np.full((T, m), -1)
+    number[mask] = np.arange(t.size)
+    last = np.maximum.accumulate(np.where(mask, np.arange(T)[:, None], -1), axis=0)
+    # the expert's busy step before this one, or -1
+    before = np.where(t > 0, last[t - 1, i], -1)
+    again, length = before >= 0, t - 1 - before
+    gap = np.repeat(np.arange(t.size), length)
+    when = before[gap] + 1 + np.arange(gap.size) - np.repeat(np.cumsum(length) - length, length)
+    earlier, r = number[before[again], i[again]], p.loads[t, i] / unit
+    return _Busy(mask, t, i, r, low / unit, unit, again, earlier, gap, when)
+
+
+# %% ../../nbs/experts/05_relaxation.ipynb #28b8065d
+def _program(p: Problem, of: _Busy) -> Model:
+    "Columns gain (n,), hold (n,), level (T,); rows h <= the a before it, and the budgets."
+    n, T = of.t.size, p.steps
+    gain, hold = np.arange(n), n + np.arange(n)
+    # Devex: half the time of the default when restarting
+    model = Model(unit=1.0, options={"simplex_dual_edge_weight_strategy": 1})
+    model.add_columns(np.full(n, p.move_price / of.unit))
+    model.add_columns(np.zeros(n), upper=np.where(of.again, np.inf, p.start[of.i]))
+    model.add_columns(np.ones(T), of.low)
+    row = np.arange(of.earlier.size)
+    rows = np.concatenate([row, row, row])
+    columns = np.concatenate([gain[of.earlier], hold[of.earlier], hold[of.again]])
+    _add(model, of, rows, columns, np.repeat([1.0, 1.0, -1.0], row.size), np.zeros(row.size))
+    rows = np.concatenate([of.t, of.t, of.when])
+    columns = np.concatenate([gain, hold, hold[of.gap]])
+    _add(model, of, rows, columns, np.full(rows.size, -1.0), np.full(T, -float(p.extra)))
+    return model
+
+
+def _add(model: Model, of: _Busy, rows: Any, columns: Any, values: Any, low: np.ndarray) -> None:
+    "Rows sum(values * columns) >= low."
+    from scipy.sparse import csr_array
+
+    shape = (low.size, 2 * of.t.size + of.low.size)
+    model.add_rows(csr_array((values, (rows, columns)), shape=shape), low)
+
+
+# %% ../../nbs/experts/05_relaxation.ipynb #53bb4775
+def _add_tangents(model: Model, of: _Busy, a: np.ndarray, v: np.ndarray) -> None:
+    "Rows level + r x / v^2 >= 2 r / v - r / v^2 of the curves of the pairs a, at 1 + x = v."
+    n, slope = of.t.size, of.r[a] / v**2
+    rows = np.tile(np.arange(a.size), 3)
+    columns = np.concatenate([2 * n + of.t[a], a, n + a])
+    values = np.concatenate([np.ones(a.size), slope, slope])
+    _add(model, of, rows, columns, values, 2 * of.r[a] / v - slope)
 
 
 # %% ../../nbs/experts/05_relaxation.ipynb #632c6a2e
-@dataclass(frozen=True)
-class Relaxation:
+def _read_schedule(p: Problem, of: _Busy, column: np.ndarray) -> np.ndarray:
+    "The schedule (T, m) that covers what the columns say."
+    n, need = of.t.size, np.zeros(p.loads.shape)
+    hold = column[n : 2 * n]
+    need[of.when, of.i[of.gap]] = hold[of.gap]
+    need[of.t, of.i] = hold + column[:n]
+    return _cover(p, np.maximum(need, 0.0))
+
+
+def _read_multipliers(p: Problem, of: _Busy, answer: Solution) -> np.ndarray:
+    "Multipliers (T + 1, m) from the reduced costs of the gains and the prices of the budgets."
+    assert answer.multipliers is not None and answer.reduced is not None
+    n, first = of.t.size, of.earlier.size
+    worth, b = np.zeros(p.loads.shape), np.zeros((p.steps + 1, p.experts))
+    worth[of.t, of.i] = p.move_price - np.clip(answer.reduced[:n] * of.unit, 0.0, p.move_price)
+    idle = np.maximum(answer.multipliers[first : first + p.steps], 0.0) * of.unit
+    for s in range(p.steps - 1, -1, -1):
+        b[s] = np.where(of.mask[s], worth[s], np.maximum(b[s + 1] - idle[s], 0.0))
+    return b
+
+
+# %% ../../nbs/experts/05_relaxation.ipynb #00f482c6
+def _with_cuts(
+    p: Problem, tolerance: float, clock: Clock, line: Progress
+) -> tuple[np.ndarray, np.ndarray]:
+    "The linear program (eq-relaxation-cuts), with tangents added where a curve is violated."
+    x, b = _never(p)[0], np.zeros((p.steps + 1, p.experts))
+    value, bound, of = _cost(p, x), _bound(p, b), _busy(p)
+    if not of.mask.any():
+        return x, b
+    model, n = _program(p, of), of.t.size
+    for power in (0.5, 1.0):
+        _add_tangents(model, of, np.arange(n), (of.r / of.low[of.t]) ** power)
+    # what took half of the time to build is not solved in the other half
+    ready = clock.left() > clock.spent()
+    while ready and value - bound > tolerance * value and not clock.over():
+        answer = model.run(clock.left(), prove=False)
+        if answer.x is None or answer.multipliers is None:
+            break
+        trial, c = _read_schedule(p, of, answer.x), _read_multipliers(p, of, answer)
+        reached, proved = _cost(p, trial), _bound(p, c)
+        if reached < value:
+            value, x = reached, trial
+        if proved > bound:
+            bound, b = proved, c
+        line.show(value, min(bound, value))
+        count = 1.0 + np.maximum(answer.x[:n] + answer.x[n : 2 * n], 0.0)
+        level = answer.x[2 * n + of.t]
+        a = np.flatnonzero(of.r / count > level * (1 + tolerance / 4))
+        if a.size == 0:
+            break
+        _add_tangents(model, of, a, count[a] ** 0.75 * (of.r[a] / level[a]) ** 0.25)
+    return x, b
+
+
+def _cost(p: Problem, x: np.ndarray) -> float:
+    "The cost of a schedule (T, m)."
+    return float(latency(p.loads, x).sum() + p.move_price * added(x, p.start).sum())
+
+
+def _bound(p: Problem, b: np.ndarray) -> float:
+    "The bound of multipliers (T + 1, m), or the sum of water levels where that is larger."
+    water = float(water_level(p.loads, p.extra).sum() * (1 - MARGIN))
+    return max(float(_running_bound(p, b)[-1]), water) if p.steps else 0.0
+
+
+# %% ../../nbs/experts/05_relaxation.ipynb #3df10083
+@dataclass(frozen=True, eq=False)
+class Relaxation(Result):
     """A fractional schedule, its cost, and a lower bound on the cost of every schedule, fractional
     or not.
 
@@ -254,40 +462,68 @@ class Relaxation:
     ----------
     problem : Problem
         What it answers.
-    x : ndarray (T, m)
+    x : array_like (T, m)
         Extra GPUs in each step; fractional, each row sums to k.
-    b : ndarray (T + 1, m)
-        Multipliers of the moves; `lower_bound` makes the bound of them.
-    status : str
-        ``"optimal"`` when the gap is within the tolerance asked for, else ``"feasible"`` or
+    multipliers : array_like (T + 1, m)
+        Of the moves; `lower_bound` makes the bound of them.
+    status : Status
+        ``"optimal"`` when the gap is within the tolerance, else ``"feasible"`` or
         ``"time_limit"``.
+    tolerance : float
+        The relative gap that was asked for.
+
+    Raises
+    ------
+    ValueError
+        When an array has the wrong shape, the multipliers are none, or the status is untrue.
+
+    Examples
+    --------
+    >>> p = Problem([[20, 4], [4, 20]], extra=4)
+    >>> stay = Relaxation(p, x=[[2, 2], [2, 2]], multipliers=[[0, 0], [0, 2], [0, 0]])
+    >>> print(stay.summary())
+    relaxation 13.3333, bound 13.2982, gap 2.6e-03 (feasible)
     """
 
     problem: Problem
     x: np.ndarray = field(repr=False)
-    b: np.ndarray = field(repr=False)
-    status: str = "feasible"
+    multipliers: np.ndarray = field(repr=False)
+    status: Status = Status.FEASIBLE
+    tolerance: float = OPTIMALITY
 
-    @property
+    scope = Scope.ALL
+
+    def __post_init__(self) -> None:
+        p = self.problem
+        if not isinstance(p, Problem):
+            raise ValueError(f"problem is a {type(p).__name__}; it must be a Problem")
+        lower_bound(p, self.multipliers)
+        self._put(
+            x=check_placement(self.x, p.extra, p.loads.shape),
+            multipliers=finite(self.multipliers, "multipliers", least=-np.inf),
+            tolerance=number(self.tolerance, "tolerance", least=0),
+        )
+        super().__post_init__()
+
+    @cached_property
     def value(self) -> float:
         "Cost of ``x``, recomputed from it."
-        p = self.problem
-        return float(latency(p.loads, self.x).sum() + p.move_price * added(self.x, p.start).sum())
+        return _cost(self.problem, self.x)
 
-    @property
+    @cached_property
     def bound(self) -> float:
-        """Lower bound on every schedule's cost, recomputed from ``b``; never less than the sum of
-        water levels.
+        """Lower bound on every schedule's cost, recomputed from the multipliers; never less than
+        the sum of water levels.
         """
-        p = self.problem
-        return float(
-            max(lower_bound(p, self.b)[-1], water_level(p.loads, p.extra).sum() * (1 - MARGIN))
-        )
+        return lowered(_bound(self.problem, self.multipliers), self.value)
 
     @property
-    def gap(self) -> float:
-        "Relative gap, (value - bound) / value."
-        return (self.value - self.bound) / self.value if self.value > 0 else 0.0
+    def schedule(self) -> Schedule:
+        "``x`` as a schedule, with the running bound."
+        p = self.problem
+        running = _running_bound(p, self.multipliers)
+        water = np.cumsum(water_level(p.loads, p.extra)) * (1 - MARGIN)
+        return Schedule(p, self.x, np.maximum(running, water))
 
     def summary(self) -> str:
         "One line: value, bound, gap and status."
@@ -296,138 +532,22 @@ class Relaxation:
             f" ({self.status})"
         )
 
+    def to_frame(self) -> Any:
+        "One row a step: latency, GPUs added, cost, and the running bound and ratio (pandas)."
+        return self.schedule.to_frame()
 
-# %% ../../nbs/experts/05_relaxation.ipynb #00f482c6
-def _with_cuts(p, tol, time_limit):
-    """The linear program of (eq-relaxation-cuts), with tangents added where the curve is
-    violated (HiGHS, warm-started).
-    """
-    from time import perf_counter
-
-    import highspy
-
-    end, (T, m), w = perf_counter() + time_limit, p.loads.shape, p.move_price
-    low = water_level(p.loads, p.extra)
-    busy = p.loads > low[:, None]
-    t, i = np.nonzero(busy)
-    # every placement is at the water level
-    if t.size == 0:
-        return np.tile(p.start.astype(float), (T, 1)), np.zeros((T + 1, m))
-    unit, n = low.max(), t.size
-    r, number = p.loads[t, i] / unit, np.full((T, m), -1)
-    number[busy] = np.arange(n)
-    last = np.maximum.accumulate(np.where(busy, np.arange(T)[:, None], -1), axis=0)
-    # the expert's busy step before this one, or -1
-    before = np.where(t > 0, last[t - 1, i], -1)
-    again = before >= 0
-    length = t - 1 - before
-    # each idle step between two busy ones: whose, and when
-    gap = np.repeat(np.arange(n), length)
-    when = before[gap] + 1 + np.arange(gap.size) - np.repeat(np.cumsum(length) - length, length)
-    # columns: a = hold + gain
-    gain, hold, level = np.arange(n), n + np.arange(n), 2 * n + np.arange(T)
-    # rows: h is at most the a before it; the budgets
-    of, budget = np.arange(again.sum()), again.sum() + np.arange(T)
-
-    # Highs() prints a banner before it can be told not to
-    lp, inf, k = highspy._core._Highs(), highspy.kHighsInf, float(p.extra)
-    lp.setOptionValue("output_flag", False)
-    # one thread, also where somebody else's model has run with another number before
-    highspy.Highs.resetGlobalScheduler(True)
-    lp.setOptionValue("threads", 1)
-    # Devex: half the time of the default when restarting
-    lp.setOptionValue("simplex_dual_edge_weight_strategy", 1)
-    cost = np.concatenate([np.full(n, w / unit), np.zeros(n), np.ones(T)])
-    upper = np.concatenate([np.full(n, inf), np.where(again, inf, p.start[i]), np.full(T, inf)])
-    none = np.array([], np.int32)
-    lp.addCols(
-        cost.size,
-        cost,
-        np.concatenate([np.zeros(2 * n), low / unit]),
-        upper,
-        0,
-        none,
-        none,
-        np.array([]),
-    )
-
-    def add(rows, columns, values, least):
-        "Rows sum(values * columns) >= least."
-        order = np.argsort(rows, kind="stable")
-        starts = np.searchsorted(rows[order], np.arange(least.size)).astype(np.int32)
-        lp.addRows(
-            least.size,
-            least,
-            np.full(least.size, inf),
-            rows.size,
-            starts,
-            columns[order].astype(np.int32),
-            values[order],
-        )
-
-    earlier = number[before[again], i[again]]
-    add(
-        np.concatenate([of, of, of, budget[t], budget[t], budget[when]]),
-        np.concatenate([gain[earlier], hold[earlier], hold[again], gain, hold, hold[gap]]),
-        np.concatenate([np.ones(2 * of.size), -np.ones(of.size + 2 * n + gap.size)]),
-        np.concatenate([np.zeros(of.size), np.full(T, -k)]),
-    )
-
-    def tangent(a, v):
-        "level >= r / (1 + x) has the tangent level + r x / v^2 >= 2 r / v - r / v^2 at 1 + x = v."
-        slope = r[a] / v**2
-        add(
-            np.tile(np.arange(a.size), 3),
-            np.concatenate([level[t[a]], gain[a], hold[a]]),
-            np.concatenate([np.ones(a.size), slope, slope]),
-            2 * r[a] / v - slope,
-        )
-
-    for power in (0.5, 1.0):
-        tangent(gain, (r / (low[t] / unit)) ** power)
-    best = None
-    while True:
-        lp.setOptionValue("time_limit", lp.getRunTime() + max(end - perf_counter(), 0.01))
-        lp.run()
-        solution = lp.getSolution()
-        column, dual, reduced = (
-            np.array(solution.col_value),
-            np.array(solution.row_dual),
-            np.array(solution.col_dual),
-        )
-        if column.size == 0 or dual.size == 0:
-            break
-        need, b = np.zeros((T, m)), np.zeros((T + 1, m))
-        have = np.maximum(column[hold] + column[gain], 0.0)
-        need[when, i[gap]], need[t, i] = column[hold[gap]], have
-        x = _cover(p, np.maximum(need, 0.0))
-        worth, idle = np.zeros((T, m)), np.maximum(dual[budget], 0.0) * unit
-        worth[t, i] = w - np.clip(reduced[gain] * unit, 0.0, w)
-        for s in range(T - 1, -1, -1):
-            b[s] = np.where(busy[s], worth[s], np.maximum(b[s + 1] - idle[s], 0.0))
-        found = Relaxation(p, x, b)
-        best = (
-            found
-            if best is None
-            else Relaxation(
-                p,
-                min(best, found, key=lambda a: a.value).x,
-                max(best, found, key=lambda a: a.bound).b,
-            )
-        )
-        v = 1.0 + have
-        a = np.flatnonzero(r / v > column[level[t]] * (1 + tol / 4))
-        if best.gap <= tol or a.size == 0 or perf_counter() > end:
-            break
-        tangent(a, v[a] ** 0.75 * (r[a] / column[level[t[a]]]) ** 0.25)
-    if best is None:
-        return np.tile(p.start.astype(float), (T, 1)), np.zeros((T + 1, m))
-    return best.x, best.b
+    def plot(self) -> Picture:
+        "The cost so far and the running bound, step by step."
+        return self.schedule.plot()
 
 
-# %% ../../nbs/experts/05_relaxation.ipynb #3df10083
+# %% ../../nbs/experts/05_relaxation.ipynb #d5617cbb
 def relax(
-    problem: Problem, method: str = "cuts", tol: float = 1e-6, time_limit: float = 60.0
+    problem: Problem,
+    method: str = "cuts",
+    tolerance: float = OPTIMALITY,
+    time_limit: float | None = None,
+    verbose: bool = False,
 ) -> Relaxation:
     """The best fractional schedule, and a lower bound on every schedule.
 
@@ -437,10 +557,12 @@ def relax(
     method : {"cuts", "cvxpy"}
         ``"cuts"``: a growing linear program (HiGHS), for real sizes. ``"cvxpy"``: the convex
         program as it is written (Clarabel).
-    tol : float
-        Relative gap at which the answer counts as optimal.
-    time_limit : float
-        Seconds for the solver.
+    tolerance : float
+        Relative gap at which the answer counts as optimal, at least 0.
+    time_limit : float, optional
+        Seconds; what cvxpy needs to set up its program is not interrupted.
+    verbose : bool
+        Show a line of progress.
 
     Returns
     -------
@@ -451,18 +573,29 @@ def relax(
     Raises
     ------
     ValueError
-        For another method.
-    """
-    from time import perf_counter
+        For another method, a tolerance or a time limit that cannot be meant.
 
+    References
+    ----------
+    J. E. Kelley, The cutting-plane method for solving convex programs, Journal of the SIAM 8
+    (1960).
+
+    Examples
+    --------
+    >>> answer = relax(Problem([[20, 4], [4, 20]], extra=4, move_price=2.0))
+    >>> round(answer.value, 4), answer.status.value
+    (13.3158, 'optimal')
+    """
+    clock, tolerance = Clock(time_limit), number(tolerance, "tolerance", least=0)
+    if not isinstance(problem, Problem):
+        raise ValueError(f"problem is a {type(problem).__name__}; it must be a Problem")
     methods = {"cuts": _with_cuts, "cvxpy": _with_cvxpy}
-    if method not in methods:
-        raise ValueError(f"method is {method!r}; it must be one of {', '.join(map(repr, methods))}")
-    began = perf_counter()
-    x, b = methods[method](problem, tol, time_limit)
-    found = Relaxation(problem, x, b)
-    if found.gap <= tol:
-        return Relaxation(problem, x, b, "optimal")
-    return Relaxation(
-        problem, x, b, "time_limit" if perf_counter() - began > time_limit else "feasible"
-    )
+    solved = methods[choice(method, "method", methods)]
+    with progress(verbose, "relax", time_limit) as line:
+        x, b = _never(problem)
+        if not _fits(problem, b):
+            x, b = solved(problem, tolerance, clock, line)
+        late = Status.TIME_LIMIT if clock.over() else Status.FEASIBLE
+        found = Relaxation(problem, x, b, late, tolerance)
+        line.show(found.value, found.bound)
+    return replace(found, status=Status.OPTIMAL) if found.gap <= tolerance else found

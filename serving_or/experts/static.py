@@ -14,9 +14,10 @@ __all__ = [
 ]
 
 # %% ../../nbs/experts/03_static.ipynb #3539e157
+import warnings
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -36,12 +37,8 @@ from serving_or.tools.answers import (
     number,
     progress,
 )
+from ..tools.plots import Picture
 from ..tools.programs import Model
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from serving_or.tools.plots import Picture
 
 
 # %% ../../nbs/experts/03_static.ipynb #89092866
@@ -74,7 +71,10 @@ def static_cvxpy(loads: ArrayLike, extra: int) -> tuple[np.ndarray, float]:
     x, level = cp.Variable(r.shape[1], nonneg=True), cp.Variable(r.shape[0])
     rows = [level[t] >= cp.multiply(r[t], cp.inv_pos(1 + x)) for t in range(len(r))]
     problem = cp.Problem(cp.Minimize(cp.sum(level)), [cp.sum(x) == extra, *rows])
-    problem.solve(solver=cp.CLARABEL)
+    with warnings.catch_warnings():
+        # the value is computed from x, whatever the solver thinks of it
+        warnings.simplefilter("ignore", UserWarning)
+        problem.solve(solver=cp.CLARABEL)
     if problem.status not in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE):
         raise NotFound(f"Clarabel ended with the status {problem.status!r}")
     found = _to_budget(np.maximum(np.asarray(x.value), 0.0), extra)
@@ -385,7 +385,7 @@ class StaticPlacement(Result):
             f" {self.guarantee:.3f}; {self.status})"
         )
 
-    def to_frame(self) -> "pd.DataFrame":
+    def to_frame(self) -> Any:
         "One row an expert: mean load, GPUs, fractional GPUs (pandas)."
         import pandas as pd
 
@@ -397,7 +397,7 @@ class StaticPlacement(Result):
         labels = range(len(self.x)) if self.labels is None else self.labels
         return pd.DataFrame(columns, index=pd.Index(labels, name="expert"))
 
-    def plot(self) -> "Picture":
+    def plot(self) -> Picture:
         "GPUs of each expert, whole and fractional."
         from serving_or.tools.plots import bars
 
@@ -464,7 +464,7 @@ def place(
 KINDS = np.array([[30, 18, 10, 6, 4, 2, 2, 1], [1, 2, 2, 5, 6, 12, 20, 28]], float)
 
 
-def two_kinds(k: int = 8, share: float = 0.5) -> "Picture":
+def two_kinds(k: int = 8, share: float = 0.5) -> Picture:
     """A static placement for eight experts and two kinds of traffic, planned for a share of the
     first kind.
     """

@@ -24,7 +24,7 @@ __all__ = [
     "MOST_SHOWN",
     "T",
     "quantity",
-    "Problem",
+    "Mistake",
     "BadFile",
     "Kind",
     "Number",
@@ -54,6 +54,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, is_dataclass
 from dataclasses import fields as _fields
 from difflib import get_close_matches
+from functools import lru_cache
 from math import log10
 from os import PathLike
 from pathlib import Path
@@ -149,7 +150,7 @@ def _shown(given: object, most: int = 60) -> str:
 
 
 # %% ../../nbs/tools/04_files.ipynb #ea4a8c52
-class Problem(NamedTuple):
+class Mistake(NamedTuple):
     """A mistake in a file.
 
     Attributes
@@ -175,12 +176,12 @@ class BadFile(ValueError):
     message : str
         A line for each mistake: file, line, field, what stands there, what must stand there.
     problems : iterable of (field, line, required)
-        The same as data; see `Problem`.
+        The same as data; see `Mistake`.
     """
 
     def __init__(self, message: str, *, problems: Iterable[Sequence] = ()):
         super().__init__(message)
-        self.problems = tuple(Problem(*p) for p in problems)
+        self.problems = tuple(Mistake(*p) for p in problems)
 
 
 # %% ../../nbs/tools/04_files.ipynb #1676c5b8
@@ -191,6 +192,9 @@ class Kind:
     @property
     def words(self) -> str:
         """What is required, to stand after "it must be"."""
+        return self._words()
+
+    def _words(self) -> str:
         raise NotImplementedError
 
     def take(self, given: object) -> object:
@@ -230,8 +234,7 @@ class Number(Kind):
     most: float = float("inf")
     infinite: bool = False
 
-    @property
-    def words(self) -> str:
+    def _words(self) -> str:
         return ", ".join(filter(None, ("a number", _between(self.least, self.above, self.most))))
 
     def take(self, given: object) -> float:
@@ -256,8 +259,7 @@ class Whole(Kind):
     least: int = 0
     most: int = 2**53
 
-    @property
-    def words(self) -> str:
+    def _words(self) -> str:
         return f"a whole number, {_between(self.least, None, self.most)}"
 
     def take(self, given: object) -> int:
@@ -278,8 +280,7 @@ class Quantity(Number):
     noun: str = "a quantity"
     such_as: str = ""
 
-    @property
-    def words(self) -> str:
+    def _words(self) -> str:
         limits = _between(self.least, self.above, self.most)
         example = f", such as '{self.such_as}'" if self.such_as else ""
         return f"{self.noun}, {limits}, with its unit ({', '.join(self.units)}){example}"
@@ -295,8 +296,7 @@ class Text(Kind):
 
     most: int = 200
 
-    @property
-    def words(self) -> str:
+    def _words(self) -> str:
         return f"text in one line, of 1 to {self.most} characters (with quotes, '7' is text)"
 
     def take(self, given: object) -> str:
@@ -315,8 +315,7 @@ class OneOf(Kind):
 
     allowed: tuple
 
-    @property
-    def words(self) -> str:
+    def _words(self) -> str:
         return f"one of {', '.join(map(str, self.allowed))}"
 
     def take(self, given: object) -> str:
@@ -329,8 +328,7 @@ class OneOf(Kind):
 class Flag(Kind):
     """``true`` or ``false``."""
 
-    @property
-    def words(self) -> str:
+    def _words(self) -> str:
         return "true or false"
 
     def take(self, given: object) -> bool:
@@ -351,8 +349,7 @@ class Either(Kind):
     one: Kind
     fields: type | None = None
 
-    @property
-    def words(self) -> str:
+    def _words(self) -> str:
         if self.fields:
             return f"{self.one.words}, or {required(self.fields)}"
         return f"{self.one.words}, or a mapping from names to such values"
@@ -578,7 +575,7 @@ class _Stack:
 
 # %% ../../nbs/tools/04_files.ipynb #d31061a1
 #| code-fold: true
-def said_by_aliases(levels=5, aliases=10) -> Picture:
+def said_by_aliases(levels: int = 5, aliases: int = 10) -> Picture:
     """Bytes of a text of lists whose aliases stand for the list before, and bytes of what it says;
     both as powers of ten.
     """
@@ -940,6 +937,7 @@ def load(path: str | PathLike, most_bytes: int = MOST_BYTES) -> Document:
 _BARE_WORDS = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
 
 
+@lru_cache(256)
 def _hints(kind: Any) -> dict:
     """The fields of a schema and their annotations; empty for anything else."""
     has = is_dataclass(kind) or hasattr(kind, "model_fields")
@@ -1028,21 +1026,26 @@ _COUNTS = {
 _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
 
 
-def _told(kind: Any, error: Any) -> tuple:
+def _told(kind: Any, words: Callable[[tuple], str], error: Any) -> tuple:
     """One of pydantic's mistakes as (place, None, what is wrong, what is required)."""
     place = tuple(p for p in error["loc"] if not str(p).startswith(_MARK))
     if error["type"] in _UNKNOWN:
-        inside = _at(kind, place[:-1])
-        either = [k.fields for k in _kinds(inside) if isinstance(k, Either)]
-        own = [name for part in [*_inner(inside), *either] for name in _own(part)]
-        near = get_close_matches(str(place[-1]), own, 1)
-        hint = f" (do you mean {near[0]}?)" if near else ""
-        return place, None, f"is not a field{hint}", f"one of the fields {', '.join(own)}"
-    must = required(_at(kind, place))
+        return place, None, *_stranger(kind, place)
+    must = words(tuple(0 if isinstance(step, int) else step for step in place))
     if error["type"] in _COUNTS:
         must = _COUNTS[error["type"]].format(**error["ctx"])
     wrong = "is missing" if error["type"] == "missing" else f"is {_shown(error['input'])}"
     return place, None, wrong, must
+
+
+def _stranger(kind: Any, place: tuple) -> tuple[str, str]:
+    """What to say of a field that a schema does not have."""
+    inside = _at(kind, place[:-1])
+    either = [k.fields for k in _kinds(inside) if isinstance(k, Either)]
+    own = [name for part in [*_inner(inside), *either] for name in _own(part)]
+    near = get_close_matches(str(place[-1]), own, 1)
+    hint = f" (do you mean {near[0]}?)" if near else ""
+    return f"is not a field{hint}", f"one of the fields {', '.join(own)}"
 
 
 # %% ../../nbs/tools/04_files.ipynb #f812380a
@@ -1062,7 +1065,9 @@ def fit(
     except ValidationError as error:
         found = error.errors(include_url=False, include_context=True)
         known = {place for place, *_ in mistakes}
-        mistakes += [m for m in (_told(kind, e) for e in found) if m[0] not in known]
+        # entries of a list share their words
+        words = lru_cache(None)(lambda place: required(_at(kind, place)))
+        mistakes += [m for m in (_told(kind, words, e) for e in found) if m[0] not in known]
     if value is not None and not mistakes and check:
         for place, must, *given in check(value):
             wrong = f"is {_shown(given[0])}" if given else "does not fit the rest"

@@ -1,4 +1,4 @@
-"Flows: coverage, exact routing against complete search, chains of a flow, prices that prove bounds."
+"Flows: coverage, exact routing against search, chains of a flow, prices that prove bounds."
 
 import numpy as np
 import pytest
@@ -15,8 +15,8 @@ from serving_or.blocks.flow import (
     route_exact,
 )
 from serving_or.blocks.link_program import best_routing
-from serving_or.blocks.plan import BadPlan, Placement, token_time, visits
-from serving_or.blocks.routing import bulk
+from serving_or.blocks.plan import BadPlan, Placement, check, token_time, visits
+from serving_or.blocks.routing import bulk, lone_bound, route
 from serving_or.tools.answers import Infeasible, NotFound, Scope
 from serving_or.tools.programs import solve
 from tests.instances import (
@@ -199,6 +199,17 @@ def test_time_limits_are_checked(wrong):
     with pytest.raises(NotFound, match="more time") as caught:
         route_exact(THREE, BEST, 4, time_limit=0)
     assert caught.value.unserved.tolist() == [4] and caught.value.bound >= 0
+
+
+def test_requests_are_read_once(monkeypatch):
+    "Each door reads them, and no room behind it."
+    read, seen = Cluster.demand, []
+    monkeypatch.setattr(Cluster, "demand", lambda c, given: (seen.append(1), read(c, given))[1])
+    chains = route(THREE, BEST, 4).chains
+    lone_bound(THREE, 4)
+    route_exact(THREE, BEST, 4)
+    check(THREE, BEST, chains, 4)
+    assert len(seen) == 4
 
 
 def test_the_live_example_answers_everywhere():

@@ -1,10 +1,22 @@
-"The dual game: every play is a bound, the theorem's chain of inequalities, and both game values against another solver or another argument."
+"The dual game: bounds, the theorem's inequalities, game values against another solver."
+
+import pickle
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving_or.experts.lower_bound import burst_dual, burst_game, burst_optimum, dual_limit, duration_law, hedge_a_burst, square_root_game
+from serving_or.experts.lower_bound import (
+    Play,
+    burst_dual,
+    burst_game,
+    burst_optimum,
+    dual_limit,
+    duration_law,
+    hedge_a_burst,
+    square_root_game,
+)
 
 
 def conjugate(z, r=1.0):
@@ -15,10 +27,18 @@ def conjugate(z, r=1.0):
 def test_optimum_of_a_burst_against_a_convex_program():
     import cvxpy as cp
 
-    for k, load, price, n in [(1, 1.0, 1.0, 9), (4, 1.0, 1.0, 7), (4, 3.0, 0.5, 12), (3, 0.2, 2.0, 5), (0, 1.0, 1.0, 3)]:
-        x, y = cp.Variable(n, nonneg=True), cp.Variable(n, nonneg=True)              # of the busy expert
+    for k, load, price, n in [
+        (1, 1.0, 1.0, 9),
+        (4, 1.0, 1.0, 7),
+        (4, 3.0, 0.5, 12),
+        (3, 0.2, 2.0, 5),
+        (0, 1.0, 1.0, 3),
+    ]:
+        x, y = cp.Variable(n, nonneg=True), cp.Variable(n, nonneg=True)  # of the busy expert
         moves = [y[0] >= x[0], *(y[t] >= x[t] - x[t - 1] for t in range(1, n))]
-        value = cp.Problem(cp.Minimize(load * cp.sum(cp.inv_pos(1 + x)) + price * cp.sum(y)), [*moves, x <= k]).solve(solver=cp.CLARABEL)
+        value = cp.Problem(
+            cp.Minimize(load * cp.sum(cp.inv_pos(1 + x)) + price * cp.sum(y)), [*moves, x <= k]
+        ).solve(solver=cp.CLARABEL)
         assert burst_optimum(n, k, load, price)[-1] == pytest.approx(value, rel=1e-5)
 
 
@@ -27,28 +47,33 @@ def test_optimum_of_a_burst_against_a_convex_program():
 def test_every_play_is_a_bound_and_obeys_the_theorem(seed, k):
     g, N = np.random.default_rng(seed), k * k
     b = g.random((N + 1, 2)) ** g.choice([0.3, 1, 4])
-    b = np.sort(b, axis=0)[::-1] if seed % 2 else b                                  # falling prices, or any
+    b = np.sort(b, axis=0)[::-1] if seed % 2 else b  # falling prices, or any
     if seed % 3 == 0:
         b[:, 0] = 0.0
     lam = g.exponential(g.choice([0.0, 0.01, 0.3]), N)
     proved, optima = burst_dual(b, lam, k), burst_optimum(N, k)
     assert np.all(proved <= optima + 1e-9)
-    reach, stop = duration_law(k)
+    stop = duration_law(k)[1]
     harmonic = (1 / np.arange(1, N + 1)).sum()
     assert stop @ proved <= 2 * (harmonic**0.5 + 1) + 1e-9
     assert stop @ optima >= harmonic - 1 - 1e-9
-    shift = g.random(N + 1) * (1 - b.max(axis=1))                                    # adding a constant to both prices of a step
+    shift = g.random(N + 1) * (1 - b.max(axis=1))  # adding a constant to both prices of a step
     lam = np.maximum(lam, (b[1:] - b[:-1]).max(axis=1))
     moved = burst_dual(b + shift[:, None], lam + shift[1:] - shift[:-1], k)
-    assert moved == pytest.approx(proved, abs=1e-6)                                 # roots of rounding errors
+    assert moved == pytest.approx(proved, abs=1e-6)  # roots of rounding errors
 
 
 def test_dual_of_a_burst_from_its_definition():
     g = np.random.default_rng(0)
     b, lam, k = g.random((6, 2)), g.random(5) + 1, 3
-    value = [sum(conjugate(lam[s] + b[s, 1] - b[s + 1, 1]) - k * lam[s] for s in range(n)) - k * b[0, 0] + k * b[n].min() for n in range(1, 6)]
+    value = [
+        sum(conjugate(lam[s] + b[s, 1] - b[s + 1, 1]) - k * lam[s] for s in range(n))
+        - k * b[0, 0]
+        + k * b[n].min()
+        for n in range(1, 6)
+    ]
     assert burst_dual(b, lam, k) == pytest.approx(value, abs=1e-6)
-    even = np.linspace(1, 0, 10)[:, None] * [0, 1]                                   # the duration 9 is known
+    even = np.linspace(1, 0, 10)[:, None] * [0, 1]  # the duration 9 is known
     assert burst_dual(even, np.zeros(9), 8)[-1] == pytest.approx(2 * 3 - 1)
 
 
@@ -57,8 +82,14 @@ def test_dual_of_a_burst_from_its_definition():
 def test_square_root_game_is_optimal(N, seed):
     z, ratio = square_root_game(N)
     n = np.arange(1, N + 1)
-    assert z.sum() == pytest.approx(1) and np.sqrt(n) / np.cumsum(np.sqrt(z)) == pytest.approx(ratio)
-    other = np.random.default_rng(seed).dirichlet(np.ones(N)) if seed % 2 else z * np.random.default_rng(seed).uniform(0.9, 1.1, N)
+    assert z.sum() == pytest.approx(1) and np.sqrt(n) / np.cumsum(np.sqrt(z)) == pytest.approx(
+        ratio
+    )
+    other = (
+        np.random.default_rng(seed).dirichlet(np.ones(N))
+        if seed % 2
+        else z * np.random.default_rng(seed).uniform(0.9, 1.1, N)
+    )
     other /= other.sum()
     assert (np.sqrt(n) / np.cumsum(np.sqrt(other))).max() >= ratio * (1 - 1e-12)
     harmonic = (1 / n).sum()
@@ -71,27 +102,38 @@ def test_published_numbers_of_the_square_root_game():
 
 def test_game_values():
     for k, value in [(4, 1.18), (8, 1.26), (16, 1.35)]:
-        ratio, b, lam = burst_game(k)
-        assert ratio == pytest.approx(value, abs=0.006)
-        assert (burst_optimum(k * k, k) / burst_dual(b, lam, k)).max() == pytest.approx(ratio, rel=1e-4)   # from its prices
+        play = burst_game(k)
+        assert play.ratio() == pytest.approx(value, abs=0.006)
+        again = burst_optimum(k * k, k) / burst_dual(play.multipliers, play.gpu_prices, k)
+        assert again.max() == play.ratio()
     for k, most in [(2, 2.11), (8, 4.03), (16, 4.84)]:
         reach, stop = duration_law(k)
-        ratio, b, lam = burst_game(k, against=stop)
-        best = stop @ burst_optimum(k * k, k) / ratio
-        assert best == pytest.approx(most, abs=0.006) and stop @ burst_dual(b, lam, k) == pytest.approx(best, rel=1e-4)
+        play = burst_game(k, against=stop)
+        ratio, best = play.ratio(stop), stop @ play.proved
+        assert best == pytest.approx(most, abs=0.006)
+        assert stop @ burst_optimum(k * k, k) / best == pytest.approx(ratio)
         harmonic = (1 / np.arange(1, k * k + 1)).sum()
-        assert best <= 2 * harmonic**0.5 + reach.sum() / k                           # the theorem with the exact expected duration
-        assert dual_limit(k) <= ratio <= burst_game(k)[0] + 1e-6
+        assert (
+            best <= 2 * harmonic**0.5 + reach.sum() / k
+        )  # the theorem with the exact expected duration
+        assert dual_limit(k) <= ratio <= burst_game(k).ratio() + 1e-4
 
 
 def test_guarantee_against_a_linear_program():
-    "Tangents of the concave gain from outside: the guarantee is at most their value, and nearly equal."
+    "Tangents of the concave gain from outside: the guarantee is at most their value."
     from scipy.optimize import linprog
 
     k = 3
     N, optima = 9, burst_optimum(9, 3)
     touch = np.concatenate([[1e-4, 1e-3], np.linspace(0.005, 1, 300)])
-    b0, b1, lam, gain, low, alpha = np.arange(10), 10 + np.arange(10), 20 + np.arange(9), 29 + np.arange(9), 38 + np.arange(10), 48
+    b0, b1, lam, gain, low, alpha = (
+        np.arange(10),
+        10 + np.arange(10),
+        20 + np.arange(9),
+        29 + np.arange(9),
+        38 + np.arange(10),
+        48,
+    )
     rows, right = [], []
 
     def row(entries, bound):
@@ -99,22 +141,30 @@ def test_guarantee_against_a_linear_program():
         right.append(bound)
 
     for t in range(N):
-        z0, z1 = [(lam[t], 1), (b0[t], 1), (b0[t + 1], -1)], [(lam[t], 1), (b1[t], 1), (b1[t + 1], -1)]
+        z0, z1 = (
+            [(lam[t], 1), (b0[t], 1), (b0[t + 1], -1)],
+            [(lam[t], 1), (b1[t], 1), (b1[t + 1], -1)],
+        )
         row([(j, -v) for j, v in z0], 0)
         row([(j, -v) for j, v in z1], 0)
-        for u in touch:                                                              # g(z) <= g(u) + g'(u) (z - u)
+        for u in touch:  # g(z) <= g(u) + g'(u) (z - u)
             slope = 1 / np.sqrt(u) - 1
             row([(gain[t], 1)] + [(j, -slope * v) for j, v in z1], 2 * np.sqrt(u) - u - slope * u)
         row([(low[t + 1], 1), (b0[t + 1], -1)], 0)
         row([(low[t + 1], 1), (b1[t + 1], -1)], 0)
-        row([(alpha, optima[t]), (b0[0], k), (low[t + 1], -k)] + [(gain[s], -1) for s in range(t + 1)] + [(lam[s], k) for s in range(t + 1)], 0)
+        row(
+            [(alpha, optima[t]), (b0[0], k), (low[t + 1], -k)]
+            + [(gain[s], -1) for s in range(t + 1)]
+            + [(lam[s], k) for s in range(t + 1)],
+            0,
+        )
     bounds = [(0, 1)] * 20 + [(None, None)] * 28 + [(0, None)]
     value = linprog(-np.eye(49)[48], np.array(rows), np.array(right), bounds=bounds)
-    assert value.status == 0 and burst_game(k)[0] == pytest.approx(-1 / value.fun, rel=2e-3)
+    assert value.status == 0 and burst_game(k).ratio() == pytest.approx(-1 / value.fun, rel=2e-3)
 
 
 def test_many_bursts_on_random_plays():
-    "The step of the proof that holds on every path: the price paid is at least k (the falls beyond w of each burst, minus w)."
+    "The proof's step on every path: the price paid is at least k (falls beyond w, minus w)."
     for seed in range(300):
         g = np.random.default_rng(seed)
         M, k = int(g.integers(1, 6)), int(g.integers(1, 6))
@@ -129,13 +179,41 @@ def test_many_bursts_on_random_plays():
 
 
 def test_limits():
-    assert dual_limit(64) < 1 < dual_limit(70) and dual_limit(2**10) >= (np.sqrt(2 * np.log(2**10)) - 1) / 2
+    assert (
+        dual_limit(64) < 1 < dual_limit(70)
+        and dual_limit(2**10) >= (np.sqrt(2 * np.log(2**10)) - 1) / 2
+    )
     limits = [dual_limit(64, bursts, additive=1.0) for bursts in (64, 640, 6400, 64_000)]
     assert np.all(np.diff(limits) > 0) and limits[-1] == pytest.approx(dual_limit(64), rel=1e-2)
-    assert dual_limit(64, bursts=1, additive=1.0) < 0                                # one burst says nothing against a constant
+    assert dual_limit(64, bursts=1, additive=1.0) < 0  # one burst says nothing against a constant
 
 
 @pytest.mark.parametrize("k", [2, 16])
 @pytest.mark.parametrize("guess", [1, 256])
 def test_live_example(k, guess):
     assert "worst ratio" in hedge_a_burst(k, guess) and "nan" not in hedge_a_burst(k, guess)
+
+
+def test_a_play_is_saved_and_sent(tmp_path):
+    play = burst_game(2)
+    play.save(tmp_path / "play.json")
+    assert Play.load(tmp_path / "play.json") == play == pickle.loads(pickle.dumps(play))
+    assert Play(2, np.zeros((5, 2)), np.zeros(4)).ratio() == np.inf  # proves nothing
+    with pytest.raises(ValueError, match="multipliers has shape"):
+        Play(2, np.zeros((4, 2)), np.zeros(4))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -1, "3", None, 1.5, True, 10**400, 1j])
+def test_bad_numbers_are_named(bad):
+    for call in (
+        lambda: burst_optimum(bad, 2),
+        lambda: burst_optimum(3, bad),
+        lambda: square_root_game(bad),
+        lambda: duration_law(bad),
+        lambda: dual_limit(bad),
+        lambda: dual_limit(4, bad),
+        lambda: burst_game(bad),
+        lambda: burst_dual([[0, bad], [0, 0]], [0.0], bad),
+    ):
+        with pytest.raises(ValueError, match="must"):
+            call()

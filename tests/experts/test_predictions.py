@@ -1,17 +1,29 @@
-"""Follow against the optimum, and mixtures against their theorem, on schedules made to hurt them."""
+"Follow against the optimum, and mixtures against their theorem, on schedules made to hurt them."
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from serving_or.experts.certificate import run
 from serving_or.experts.hindsight import dynamic_program, optimum
 from serving_or.experts.model import Problem, Schedule, latency
-from serving_or.experts.certificate import run
 from serving_or.experts.policies import Chase, Myopic, Never, Policy
+from serving_or.experts.predictions import (
+    Follow,
+    Mix,
+    Rounded,
+    alternating,
+    ewma,
+    last,
+    noisy,
+    perfect,
+    seasonal,
+    spoil,
+    wrong,
+)
 from serving_or.experts.regularized_greedy import RegularizedGreedy
-from serving_or.experts.predictions import Follow, Mix, Rounded, alternating, ewma, last, noisy, perfect, seasonal, wrong
-from serving_or.experts.rounding import Credit, Hysteresis
+from serving_or.experts.rounding import Credit, Hysteresis, Threshold
 from serving_or.tools.generators import trace
 
 EPS = [0.01, 0.25, 1.0, 4.0, 100.0]
@@ -41,7 +53,9 @@ def duels(draw, most=6):
         if kind == "bursts":
             paths[:, rng.random(T) < 0.3] = k * np.eye(m)[rng.integers(m)]
     busy = np.repeat(rng.integers(m, size=T), rng.integers(1, 12, size=T))[:T]
-    loads = 10.0 ** rng.uniform(-1, 2) * (np.eye(m)[busy] + 0.1 * rng.random((T, m)) * rng.integers(2))
+    loads = 10.0 ** rng.uniform(-1, 2) * (
+        np.eye(m)[busy] + 0.1 * rng.random((T, m)) * rng.integers(2)
+    )
     return Problem(loads, k, float(rng.choice([0.0, 0.3, 2.0, 30.0])), start), paths
 
 
@@ -112,14 +126,19 @@ def test_a_drawn_mixture_of_whole_policies_is_whole_and_replays():
 def test_rounded_is_what_run_rounds():
     problem = Problem(trace("ar", 8, 30, 10.0), 12)
     for rounding in (Hysteresis(), Credit()):
-        assert np.array_equal(run(problem, Rounded(RegularizedGreedy(), rounding)).x, run(problem, RegularizedGreedy(), rounding).x)
+        assert np.array_equal(
+            run(problem, Rounded(RegularizedGreedy(), rounding)).x,
+            run(problem, RegularizedGreedy(), rounding).x,
+        )
 
 
 def test_the_limits_of_eps():
     rng = np.random.default_rng(5)
     problem = Problem(rng.exponential(5, (20, 3)), 4, start=[2, 1, 1])
     paths = 4 * rng.dirichlet(np.ones(3), (3, 20))
-    assert np.allclose(run(problem, Mix([Replay(x) for x in paths], 1e-9)).x, paths.mean(axis=0), atol=1e-6)
+    assert np.allclose(
+        run(problem, Mix([Replay(x) for x in paths], 1e-9)).x, paths.mean(axis=0), atol=1e-6
+    )
     mix = Mix([Replay(x) for x in paths], 1e9)
     x = run(problem, mix).x
     leader = np.argmin(np.cumsum([Schedule(problem, p).costs for p in paths], axis=1), axis=0)
@@ -129,7 +148,11 @@ def test_the_limits_of_eps():
 def test_equal_policies_give_that_policy():
     problem = Problem(trace("ar", 5, 30, 9.0), 7)
     alone = run(problem, RegularizedGreedy())
-    for policies in ([RegularizedGreedy()] * 1, [RegularizedGreedy(), RegularizedGreedy()], [RegularizedGreedy() for _ in range(3)]):
+    for policies in (
+        [RegularizedGreedy()] * 1,
+        [RegularizedGreedy(), RegularizedGreedy()],
+        [RegularizedGreedy() for _ in range(3)],
+    ):
         mixed = run(problem, Mix(policies))
         assert np.allclose(mixed.x, alone.x) and np.isclose(mixed.cost, alone.cost)
 
@@ -138,10 +161,19 @@ def test_equal_policies_give_that_policy():
 @given(st.integers(1, 3), st.integers(0, 5), st.integers(1, 6), st.integers(0, 2**32 - 1))
 def test_a_perfect_forecast_of_everything_is_the_optimum(m, k, T, seed):
     rng = np.random.default_rng(seed)
-    problem = Problem(np.rint(rng.exponential(6, (T, m))), k, float(rng.choice([0.0, 1.0, 2.0, 1e6])), rng.multinomial(k, np.full(m, 1 / m)))
+    problem = Problem(
+        np.rint(rng.exponential(6, (T, m))),
+        k,
+        float(rng.choice([0.0, 1.0, 2.0, 1e6])),
+        rng.multinomial(k, np.full(m, 1 / m)),
+    )
     followed = run(problem, Follow(perfect(problem.loads), T))
     assert np.isclose(followed.cost, dynamic_program(problem).cost)
-    assert np.isclose(run(problem, Follow(last, 0)).latency[0] + problem.move_price * run(problem, Follow(last, 0)).moved[0], run(problem, Myopic()).costs[0])
+    assert np.isclose(
+        run(problem, Follow(last, 0)).latency[0]
+        + problem.move_price * run(problem, Follow(last, 0)).moved[0],
+        run(problem, Myopic()).costs[0],
+    )
 
 
 def test_plans_of_many_experts_are_close_to_the_optimum_and_never_above_bounds():
@@ -149,7 +181,14 @@ def test_plans_of_many_experts_are_close_to_the_optimum_and_never_above_bounds()
     best = optimum(problem, time_limit=5.0)
     followed = run(problem, Follow(perfect(problem.loads), 25))
     assert best.bound - 1e-6 <= followed.cost <= 1.03 * best.cost
-    for policy in (Never(), Chase(), Myopic(), Follow(last), Follow(wrong), Mix([Follow(ewma()), Never()], seed=1)):
+    for policy in (
+        Never(),
+        Chase(),
+        Myopic(),
+        Follow(last),
+        Follow(wrong),
+        Mix([Follow(ewma()), Never()], seed=1),
+    ):
         assert run(problem, policy).cost >= best.bound - 1e-6
 
 
@@ -158,7 +197,9 @@ def test_predictors_say_what_they_say():
     seen = loads[:4]
     assert np.array_equal(last(seen, 2), [[6, 7], [6, 7]])
     assert np.array_equal(wrong(seen, 1), [[21, 18]])
-    assert np.array_equal(perfect(loads)(seen, 3), loads[4:7]) and len(perfect(loads)(loads, 3)) == 0
+    assert (
+        np.array_equal(perfect(loads)(seen, 3), loads[4:7]) and len(perfect(loads)(loads, 3)) == 0
+    )
     assert np.array_equal(seasonal(3)(seen, 4), [loads[1], loads[2], loads[3], loads[1]])
     assert np.array_equal(seasonal(9)(seen, 1), last(seen, 1))
     mean = seen[0]
@@ -168,15 +209,26 @@ def test_predictors_say_what_they_say():
     assert np.array_equal(noisy(loads, 0.0)(seen, 3), loads[4:7])
     assert np.array_equal(noisy(loads, 0.5, 1)(seen, 3), noisy(loads, 0.5, 1)(seen, 3))
     turns = alternating(perfect(loads), wrong, every=2)
-    assert np.array_equal(turns(loads[:2], 1), loads[2:3]) and np.array_equal(turns(loads[:3], 1), wrong(loads[:3], 1))
+    assert np.array_equal(turns(loads[:2], 1), loads[2:3]) and np.array_equal(
+        turns(loads[:3], 1), wrong(loads[:3], 1)
+    )
 
 
 @pytest.mark.parametrize("m, k", [(1, 4), (3, 0), (6, 2)])
 @pytest.mark.parametrize("w", [0.0, 2.0, 1e9])
 def test_corners(m, k, w):
-    for loads in (np.zeros((3, m)), np.full((1, m), 7.0), np.vstack([np.zeros(m), np.arange(m) + 1.0, np.zeros(m)])):
+    for loads in (
+        np.zeros((3, m)),
+        np.full((1, m), 7.0),
+        np.vstack([np.zeros(m), np.arange(m) + 1.0, np.zeros(m)]),
+    ):
         problem = Problem(loads, k, w)
-        for policy in (Follow(last), Follow(perfect(loads)), Mix([Follow(wrong), RegularizedGreedy()]), Mix([Never(), Chase()], seed=0)):
+        for policy in (
+            Follow(last),
+            Follow(perfect(loads)),
+            Mix([Follow(wrong), RegularizedGreedy()]),
+            Mix([Never(), Chase()], seed=0),
+        ):
             schedule = run(problem, policy)
             assert np.isfinite(schedule.cost) and np.allclose(schedule.x.sum(axis=1), k)
             assert w < 1e9 or schedule.moved.sum() < 1e-6 or isinstance(policy, Mix)
@@ -197,21 +249,197 @@ def test_a_broken_forecast_is_named_and_leaves_no_trace():
     answers = iter([np.array([[np.nan, 1.0]]), np.array([[1.0, 1.0]])])
     policy = Follow(lambda seen, horizon: next(answers))
     policy.start([2, 2], 4)
-    with pytest.raises(ValueError, match="predictor, after step 0"):
+    with pytest.raises(ValueError, match=r"step 0: forecast\[0, 0\] is nan"):
         policy.step([9.0, 1.0])
     assert policy.x.tolist() == [2, 2] and len(policy.seen) == 0
     policy.step([9.0, 1.0])
     assert len(policy.seen) == 1
 
 
+def flaky(predictor, fails):
+    "A predictor that fails the first time it is asked after some steps."
+    left = set(fails)
+
+    def predict(seen, horizon):
+        if len(seen) in left:
+            left.remove(len(seen))
+            raise ConnectionError("no forecast")
+        return predictor(seen, horizon)
+
+    return predict
+
+
+def mixtures(make):
+    "A feed that may fail, last, first, nested and drawn; ``make`` gives the feeds."
+    yield Mix([RegularizedGreedy(), Follow(make(), 3)])
+    yield Mix([Follow(make(), 3), RegularizedGreedy()])
+    inner = Mix([Rounded(RegularizedGreedy(), Credit()), Follow(make(), 3)], seed=4)
+    yield Mix([Rounded(RegularizedGreedy(), Threshold(1)), inner, Chase()], 0.5, seed=2)
+
+
+def test_a_feed_that_fails_leaves_all_members_as_they_were():
+    """Members before the one that fails had stepped once more, and costs meant nothing."""
+    problem = Problem(trace("shifts", 4, 20, 20.0, seed=2), 6)
+    fails = range(2, 21, 3)
+    pairs = zip(mixtures(lambda: last), mixtures(lambda: flaky(last, fails)), strict=True)
+    for whole, broken in pairs:
+        expected_ = run(problem, whole)
+        broken.start(problem.start, problem.extra, problem.move_price)
+        failed = 0
+        for t, r in enumerate(problem.loads):
+            try:
+                x = broken.step(r)
+            except ConnectionError:
+                failed += 1
+                x = broken.step(r)
+            assert np.array_equal(x, expected_.x[t])
+        assert failed == len(fails)
+        assert np.array_equal(broken.costs, whole.costs) and broken.guarantee == whole.guarantee
+        assert [p.taken for p in broken.policies] == [20] * len(broken.policies)
+
+
+def test_a_rounding_that_fails_gives_the_policy_its_step_back():
+    class Fussy(Credit):
+        fail = True
+
+        def targets(self, x):
+            if self.fail:
+                raise RuntimeError("not now")
+            return super().targets(x)
+
+    rounding = Fussy()
+    policy = Rounded(RegularizedGreedy(), rounding)
+    policy.start([2, 2], 4)
+    with pytest.raises(RuntimeError):
+        policy.step([9.0, 1.0])
+    assert policy.policy.taken == policy.taken == 0
+    Fussy.fail = False
+    other = Rounded(RegularizedGreedy(), Credit())
+    other.start([2, 2], 4)
+    assert np.array_equal(policy.step([9.0, 1.0]), other.step([9.0, 1.0]))
+
+
+def test_a_start_that_fails_leaves_all_members_as_they_were():
+    mix = Mix([RegularizedGreedy(), Chase()])
+    mix.start([2, 2], 4)
+    mix.step([9.0, 1.0])
+    before = [p.x.tolist() for p in mix.policies]
+    with pytest.raises(ValueError, match="x0"):
+        mix.start([1.5, 2.5], 4)  # the chase needs whole GPUs, the other one does not
+    assert [p.x.tolist() for p in mix.policies] == before and mix.taken == 1
+
+
+def test_one_object_in_two_places_is_refused():
+    p, credit = RegularizedGreedy(), Credit()
+    for build in (
+        lambda: Mix([p, p]),
+        lambda: Mix([p, Mix([p])]),
+        lambda: Mix([Rounded(p, credit), p]),
+        lambda: Mix([Rounded(p, credit), Rounded(RegularizedGreedy(), credit)]),
+    ):
+        with pytest.raises(ValueError, match="in two places"):
+            build()
+    Mix([p, RegularizedGreedy()])
+
+
+def test_nothing_is_shared():
+    "A step may be changed by who asked for it, and a predictor can only read."
+    problem = Problem(trace("ar", 4, 10, 9.0), 6)
+    for make in (lambda: Follow(last, 2), *(lambda p=p: p for p in mixtures(lambda: last))):
+        policy = make()
+        policy.start(problem.start, 6)
+        sums = []
+        for r in problem.loads:
+            x = policy.step(r)
+            sums.append(x.sum())
+            x += 1
+        assert np.allclose(sums, 6)
+
+    def writes(seen, horizon):
+        seen[0] = 0.0
+
+    policy = Follow(writes, 2)
+    policy.start([2, 2], 4)
+    with pytest.raises(ValueError, match="read-only"):
+        policy.step([9.0, 1.0])
+    with pytest.raises(ValueError, match="read-only"):
+        policy.seen[:] = 1.0
+    future = np.ones((2, 2))
+    policy = Follow(lambda seen, horizon: future, 2)
+    policy.start([2, 2], 4)
+    policy.step([9.0, 1.0])
+    assert future.flags.writeable and np.array_equal(future, np.ones((2, 2)))
+
+
+@pytest.mark.parametrize(
+    "forecast, match",
+    [
+        (np.ones((3, 2)), "shape"),  # transposed
+        (np.ones((5, 3)), "at most 4 rows"),
+        (np.ones(3), "shape"),
+        (np.ones((1, 1, 3)), "shape"),
+        ([[1, 2, -1]], r"forecast\[0, 2\] is -1"),
+        ([[1, 2, "3"]], "must be a number"),
+        ([[1, 2, 3j]], "must be a number"),
+        (None, "must be a number"),
+        (np.ma.masked_array([[1.0, 2, 3]], [[0, 1, 0]]), "masked"),
+        ([[np.inf, 1, 1]], "finite"),
+    ],
+)
+def test_what_is_no_forecast_is_refused(forecast, match):
+    policy = Follow(lambda seen, horizon: forecast, 4)
+    policy.start([1, 1, 1], 3)
+    with pytest.raises(ValueError, match=match):
+        policy.step([3.0, 2.0, 1.0])
+    assert policy.taken == 0 and len(policy.seen) == 0
+
+
+def test_short_and_empty_forecasts_are_taken():
+    for forecast in ([], np.empty((0, 3)), [[1, 2, 3]], np.ones((4, 3))):
+        policy = Follow(lambda seen, horizon, ahead=forecast: ahead, 4)
+        policy.start([1, 1, 1], 3)
+        assert policy.step([3.0, 2.0, 1.0]).sum() == 3
+
+
+def test_a_long_silence_ends():
+    "Exponential weights make loads denormal after some hundred idle steps."
+    policy = Follow(ewma(0.9), 2)
+    policy.start([2, 2, 0], 4, 2.0)
+    for t in range(400):
+        x = policy.step([9.0, 1.0, 0.0] if t == 0 else [0.0, 0.0, 0.0])
+    assert x.sum() == 4
+
+
 def test_bad_input_is_named():
     for call, match in [
         (lambda: Mix([]), "at least one policy"),
+        (lambda: Mix(None), "policies is None"),
+        (lambda: last([], 2), "seen"),
+        (lambda: last([[1.0, 2.0]], -1), "horizon"),
+        (lambda: Mix([Never]), r"policies\[0\]"),
+        (lambda: Mix([3]), r"policies\[0\]"),
         (lambda: Mix([Never()], 0.0), "eps"),
         (lambda: Mix([Never()], np.inf), "eps"),
+        (lambda: Mix([Never()], np.nan), "eps"),
+        (lambda: Mix([Never()], seed=-1), "seed"),
+        (lambda: Rounded(Never(), None), "rounding"),
         (lambda: Follow(last, -1), "horizon"),
         (lambda: Follow(last, 1.5), "horizon"),
+        (lambda: Follow(last, np.nan), "horizon"),
+        (lambda: Follow("last"), "predictor"),
         (lambda: ewma(0), "share"),
+        (lambda: ewma(np.nan), "share"),
+        (lambda: seasonal(0), "period"),
+        (lambda: alternating(last, wrong, 0), "every"),
+        (lambda: noisy([[1.0, 2.0]], -1.0), "spread"),
+        (lambda: perfect([1.0, 2.0]), "loads"),
+        (lambda: perfect([[1.0, np.nan]]), r"loads\[0, 1\]"),
     ]:
         with pytest.raises(ValueError, match=match):
             call()
+
+
+@pytest.mark.parametrize("kind", ["mirrored", "random", "late"])
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_live_example(kind, share):
+    assert "guaranteed for the mixture" in spoil(kind, share, 0.25)
