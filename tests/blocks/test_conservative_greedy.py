@@ -1,4 +1,4 @@
-"""CG-BPRR: the rule as it reads, the tiling, the guarantee, the feasibility condition, the optimum by enumeration, and the edges."""
+"CG-BPRR: the rule as it reads, tiling, guarantee, feasibility, optimum by enumeration, edges."
 
 import pickle
 from dataclasses import replace
