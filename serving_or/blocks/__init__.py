@@ -4,8 +4,8 @@ Which server holds which blocks, and which chain of servers serves a request.
 """
 
 from ..tools.answers import Infeasible, NotFound, TooLarge
-from ..tools.files import BadFile
-from ..tools.models import CARDS, GB, GIB
+from ..tools.files import GB, GIB, BadFile
+from ..tools.models import CARDS
 from .bounds import chain_bound
 from .cluster import Cluster
 from .conservative_greedy import NoPlacement, cg_bp, cg_bprr, guarantee, largest_requests

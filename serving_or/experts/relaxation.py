@@ -419,7 +419,9 @@ def _with_cuts(
     model, n = _program(p, of), of.t.size
     for power in (0.5, 1.0):
         _add_tangents(model, of, np.arange(n), (of.r / of.low[of.t]) ** power)
-    while value - bound > tolerance * value and not clock.over():
+    # what took half of the time to build is not solved in the other half
+    ready = clock.left() > clock.spent()
+    while ready and value - bound > tolerance * value and not clock.over():
         answer = model.run(clock.left(), prove=False)
         if answer.x is None or answer.multipliers is None:
             break

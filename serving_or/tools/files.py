@@ -24,7 +24,7 @@ __all__ = [
     "MOST_SHOWN",
     "T",
     "quantity",
-    "Problem",
+    "Mistake",
     "BadFile",
     "Kind",
     "Number",
@@ -150,7 +150,7 @@ def _shown(given: object, most: int = 60) -> str:
 
 
 # %% ../../nbs/tools/04_files.ipynb #ea4a8c52
-class Problem(NamedTuple):
+class Mistake(NamedTuple):
     """A mistake in a file.
 
     Attributes
@@ -176,12 +176,12 @@ class BadFile(ValueError):
     message : str
         A line for each mistake: file, line, field, what stands there, what must stand there.
     problems : iterable of (field, line, required)
-        The same as data; see `Problem`.
+        The same as data; see `Mistake`.
     """
 
     def __init__(self, message: str, *, problems: Iterable[Sequence] = ()):
         super().__init__(message)
-        self.problems = tuple(Problem(*p) for p in problems)
+        self.problems = tuple(Mistake(*p) for p in problems)
 
 
 # %% ../../nbs/tools/04_files.ipynb #1676c5b8
@@ -192,6 +192,9 @@ class Kind:
     @property
     def words(self) -> str:
         """What is required, to stand after "it must be"."""
+        return self._words()
+
+    def _words(self) -> str:
         raise NotImplementedError
 
     def take(self, given: object) -> object:
@@ -231,8 +234,7 @@ class Number(Kind):
     most: float = float("inf")
     infinite: bool = False
 
-    @property
-    def words(self) -> str:
+    def _words(self) -> str:
         return ", ".join(filter(None, ("a number", _between(self.least, self.above, self.most))))
 
     def take(self, given: object) -> float:
@@ -257,8 +259,7 @@ class Whole(Kind):
     least: int = 0
     most: int = 2**53
 
-    @property
-    def words(self) -> str:
+    def _words(self) -> str:
         return f"a whole number, {_between(self.least, None, self.most)}"
 
     def take(self, given: object) -> int:
@@ -279,8 +280,7 @@ class Quantity(Number):
     noun: str = "a quantity"
     such_as: str = ""
 
-    @property
-    def words(self) -> str:
+    def _words(self) -> str:
         limits = _between(self.least, self.above, self.most)
         example = f", such as '{self.such_as}'" if self.such_as else ""
         return f"{self.noun}, {limits}, with its unit ({', '.join(self.units)}){example}"
@@ -296,8 +296,7 @@ class Text(Kind):
 
     most: int = 200
 
-    @property
-    def words(self) -> str:
+    def _words(self) -> str:
         return f"text in one line, of 1 to {self.most} characters (with quotes, '7' is text)"
 
     def take(self, given: object) -> str:
@@ -316,8 +315,7 @@ class OneOf(Kind):
 
     allowed: tuple
 
-    @property
-    def words(self) -> str:
+    def _words(self) -> str:
         return f"one of {', '.join(map(str, self.allowed))}"
 
     def take(self, given: object) -> str:
@@ -330,8 +328,7 @@ class OneOf(Kind):
 class Flag(Kind):
     """``true`` or ``false``."""
 
-    @property
-    def words(self) -> str:
+    def _words(self) -> str:
         return "true or false"
 
     def take(self, given: object) -> bool:
@@ -352,8 +349,7 @@ class Either(Kind):
     one: Kind
     fields: type | None = None
 
-    @property
-    def words(self) -> str:
+    def _words(self) -> str:
         if self.fields:
             return f"{self.one.words}, or {required(self.fields)}"
         return f"{self.one.words}, or a mapping from names to such values"

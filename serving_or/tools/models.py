@@ -19,15 +19,6 @@ __all__ = [
     "sessions",
     "Device",
     "petals_blocks",
-    "KB",
-    "MB",
-    "GB",
-    "KIB",
-    "MIB",
-    "GIB",
-    "SIZES",
-    "TIMES",
-    "quantity",
 ]
 
 # %% ../../nbs/tools/05_models.ipynb #b336d220
@@ -40,6 +31,8 @@ from typing import Any
 import numpy as np
 
 from .answers import Record, finite, number, whole
+
+# whoever works with models needs the units, too
 from .files import GB as GB
 from .files import GIB as GIB
 from .files import KB as KB
@@ -51,9 +44,6 @@ from .files import TIMES as TIMES
 from .files import BadFile, Document, load
 from .files import quantity as quantity
 from .plots import Picture, bars
-
-# whoever works with models needs the units, too
-_all_ = ["KB", "MB", "GB", "KIB", "MIB", "GIB", "SIZES", "TIMES", "quantity"]
 
 
 # %% ../../nbs/tools/05_models.ipynb #f7389230
