@@ -552,7 +552,7 @@ def _search(chain, clock, line, seed):
     relaxed = solve(program, time_limit=SHARE * clock.left(), relaxed=True)
     lowest = chain.latency(chain.lengths)
     bound = max(base + relaxed.bound, lowest.sum())
-    if relaxed.status == Outcome.TIME_LIMIT:
+    if relaxed.status != Outcome.OPTIMAL:
         half = Clock(clock.left() / 2)
         bound = max(bound, _certified(chain.problem, lowest, half))
 
