@@ -150,6 +150,7 @@ def _shown(given: object, most: int = 60) -> str:
 
 
 # %% ../../nbs/tools/04_files.ipynb #ea4a8c52
+#| code-fold: true
 class Mistake(NamedTuple):
     """A mistake in a file.
 
@@ -185,6 +186,7 @@ class BadFile(ValueError):
 
 
 # %% ../../nbs/tools/04_files.ipynb #1676c5b8
+#| code-fold: true
 @dataclass(frozen=True, eq=False)
 class Kind:
     """What a field takes. A subclass says how to read it, and what is required in words."""
@@ -223,6 +225,7 @@ def _between(least: float, above: float | None, most: float) -> str:
 
 
 # %% ../../nbs/tools/04_files.ipynb #b96f244f
+#| code-fold: true
 @dataclass(frozen=True, eq=False)
 class Number(Kind):
     """A number: ``least <= x <= most``, and ``x > above`` where that is given; finite unless
@@ -290,6 +293,7 @@ class Quantity(Number):
 
 
 # %% ../../nbs/tools/04_files.ipynb #768be7e1
+#| code-fold: true
 @dataclass(frozen=True, eq=False)
 class Text(Kind):
     """Text of 1 to ``most`` characters, without line breaks and other control characters."""
@@ -338,6 +342,7 @@ class Flag(Kind):
 
 
 # %% ../../nbs/tools/04_files.ipynb #14f718ac
+#| code-fold: true
 @dataclass(frozen=True, eq=False)
 class Either(Kind):
     """A value of the kind ``one``, or a mapping.
@@ -447,6 +452,7 @@ def _bare(hint: Any) -> type | None:
 
 
 # %% ../../nbs/tools/04_files.ipynb #342a1ce6
+#| code-fold: true
 MOST_BYTES = 1 << 20  # of a file, and of what it says with its aliases written out
 MOST_DEPTH = 40  # lists and mappings inside each other
 MOST_SHOWN = 20  # mistakes in a message; the exception holds them all
@@ -605,6 +611,7 @@ def said_by_aliases(levels: int = 5, aliases: int = 10) -> Picture:
 
 
 # %% ../../nbs/tools/04_files.ipynb #044f57e7
+#| code-fold: true
 _INTEGER = re.compile(r"[-+]?[0-9]+")
 _REAL = re.compile(_DECIMAL)
 _WORDS: dict[str, Any] = {"": None, "~": None, "null": None, "Null": None, "NULL": None}
@@ -669,6 +676,7 @@ def _put(stack: _Stack, text: str, line: int, quoted: bool, anchor: str | None =
 
 
 # %% ../../nbs/tools/04_files.ipynb #09aba08c
+#| code-fold: true
 def _read_yaml(text: str, stack: _Stack) -> None:
     """Feed the events of a YAML text to the stack."""
     import yaml
@@ -722,6 +730,7 @@ def _yaml_event(yaml: Any, event: Any, stack: _Stack) -> None:
 
 
 # %% ../../nbs/tools/04_files.ipynb #454968fe
+#| code-fold: true
 _VALUE = r"(-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?|true|false|null)(?![\w.+-])"
 _TOKEN = re.compile(rf'[ \t\r\n]*(?:([{{}}\[\],:])|(")|{_VALUE}|\Z)')
 
@@ -809,6 +818,7 @@ def _json_next(stack: _Stack, kind: str) -> str:
 
 
 # %% ../../nbs/tools/04_files.ipynb #57b772a3
+#| code-fold: true
 @dataclass(frozen=True, eq=False)
 class Document:
     """What a file says, with the line of everything in it.
@@ -897,6 +907,7 @@ def parse(
 
 
 # %% ../../nbs/tools/04_files.ipynb #2c511b9a
+#| code-fold: true
 def load(path: str | PathLike, most_bytes: int = MOST_BYTES) -> Document:
     """Read a YAML or JSON file without a schema; ``.json`` is JSON, everything else YAML.
 
@@ -934,6 +945,7 @@ def load(path: str | PathLike, most_bytes: int = MOST_BYTES) -> Document:
 
 
 # %% ../../nbs/tools/04_files.ipynb #7c8142c4
+#| code-fold: true
 _BARE_WORDS = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
 
 
@@ -1015,6 +1027,7 @@ def required(hint: Any) -> str:
 
 
 # %% ../../nbs/tools/04_files.ipynb #bb3843c8
+#| code-fold: true
 _COUNTS = {
     "too_short": "at least {min_length} entries",
     "too_long": "at most {max_length} entries",
