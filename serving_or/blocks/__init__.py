@@ -4,8 +4,8 @@ Which server holds which blocks, and which chain of servers serves a request.
 """
 
 from serving_or.tools.answers import Infeasible, NotFound, TooLarge
-from serving_or.tools.files import BadFile
-from serving_or.tools.models import A100, CARDS, GB, GIB, MIG, Card, Device
+from serving_or.tools.files import GB, GIB, BadFile
+from serving_or.tools.models import A100, CARDS, MIG, Card, Device
 
 from .bounds import ChainBound, aggregate_bound, chain_bound
 from .cluster import Cluster
