@@ -329,9 +329,7 @@ def flow_prices(
     worth : ndarray (spans,)
         The price of a slot, at least 0.
     """
-    multipliers = getattr(answer, "multipliers", None)
-    multipliers = answer.duals if multipliers is None else multipliers
-    worth = np.maximum(-multipliers[program.at["use"]], 0.0)
+    worth = np.maximum(-answer.multipliers[program.at["use"]], 0.0)
     active = np.unique(program.at["client"])
     togo = np.full((len(active), cluster.blocks + 2), np.inf)
     togo[:, cluster.blocks + 1] = 0.0

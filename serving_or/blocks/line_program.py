@@ -320,7 +320,7 @@ def write_line(program: Program, cluster: Cluster, plan: Plan) -> tuple[np.ndarr
     enter = np.zeros(program.at["x"].shape)
     for chain in plan.chains:
         begins = np.cumsum([0, *chain.blocks[:-1]])
-        np.add.at(enter, (chain.client, list(chain.servers), begins), chain.count)
+        np.add.at(enter[chain.client], (np.array(chain.servers), begins), chain.count)
     order = np.arange(cluster.n)
     for group in twins(cluster):
         order[group] = group[np.argsort(np.where(m > 0, a, 0)[group], kind="stable")]

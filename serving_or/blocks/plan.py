@@ -31,12 +31,10 @@ from serving_or.tools.answers import (
     OPTIMALITY,
     ROUNDING,
     Infeasible,
-    NotFound,  # noqa: F401
     Record,
     Result,
     Scope,
     Status,
-    TooLarge,  # noqa: F401
     choice,
     finite,
     gap,

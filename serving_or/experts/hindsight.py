@@ -41,6 +41,7 @@ from serving_or.tools.answers import (
     TooLarge,
     number,
     progress,
+    whole,
 )
 from ..tools.programs import Builder, Outcome, Program, solve
 
@@ -96,7 +97,9 @@ def _check_table(problem):
 
 
 def _check_steps(problem):
-    "Refuse a problem without steps."
+    "Refuse what is no problem, and a problem without steps."
+    if not isinstance(problem, Problem):
+        raise ValueError(f"problem is a {type(problem).__name__}; it must be a Problem")
     if problem.steps == 0:
         raise ValueError("the loads have no steps; they must have at least one row")
 
@@ -137,6 +140,7 @@ def value_tables(problem: Problem) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return x, moves, value
 
 
+# %% ../../nbs/experts/11_hindsight.ipynb #08bdb835
 def dynamic_program(problem: Problem) -> Schedule:
     """The optimal integer schedule by dynamic programming over configurations.
 
@@ -238,7 +242,7 @@ def count_optima(problem: Problem, tolerance: float = 1e-9) -> int:
         The same whatever the unit of loads and price.
     """
     _, moves, value = value_tables(problem)
-    tight = number(tolerance, "tolerance", least=0) * value[-1].min()
+    tight = number(tolerance, "tolerance", least=0, most=1) * value[-1].min()
     ways = (value[-1] <= value[-1].min() + tight).astype(object)
     for before in value[-2::-1]:
         through = before[:, None] + moves
@@ -279,6 +283,7 @@ def secant_rows(problem: Problem) -> Program:
     return b.build()
 
 
+# %% ../../nbs/experts/11_hindsight.ipynb #1f8429eb
 def secant_program(problem: Problem, time_limit: float | None = 60.0) -> Schedule:
     """The integer program with secant cuts, by branch and bound.
 
@@ -508,7 +513,7 @@ def optimum(
     >>> schedule.cost, schedule.bound, str(schedule.status)
     (35.0, 35.0, 'optimal')
     """
-    clock = Clock(time_limit)
+    clock, seed = Clock(time_limit), whole(seed, "seed")
     _check_steps(problem)
     if _is_small(problem, clock):
         return dynamic_program(problem)
@@ -547,7 +552,7 @@ def _search(chain, clock, line, seed):
     relaxed = solve(program, time_limit=SHARE * clock.left(), relaxed=True)
     lowest = chain.latency(chain.lengths)
     bound = max(base + relaxed.bound, lowest.sum())
-    if relaxed.status == Outcome.TIME_LIMIT:
+    if relaxed.status != Outcome.OPTIMAL:
         half = Clock(clock.left() / 2)
         bound = max(bound, _certified(chain.problem, lowest, half))
 

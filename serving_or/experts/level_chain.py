@@ -129,6 +129,7 @@ def _asked_before(step, expert, copy, start):
     return previous
 
 
+# %% ../../nbs/experts/10_level_chain.ipynb #e493f5b2
 def depths(chain: LevelChain, x: Any) -> np.ndarray:
     """How far down its events each step of a schedule goes.
 
@@ -234,6 +235,7 @@ def price(chain: LevelChain, depth: Any) -> Any:
     return chain.latency(depth).sum(axis=1) + chain.problem.move_price * moved
 
 
+# %% ../../nbs/experts/10_level_chain.ipynb #80ecde1a
 def path(chain: LevelChain, depth: Any) -> np.ndarray:
     """The schedule of Belady's rule for given depths.
 

@@ -121,13 +121,15 @@ def check_start(
 
 # %% ../../nbs/experts/06_policies.ipynb #118a2977
 #| code-fold: true
-def _with_parts(thing: Any) -> Iterator[Any]:
+def _with_parts(thing: Any, above: tuple = ()) -> Iterator[Any]:
     "A policy, and the policies and roundings that it holds."
     yield thing
+    if any(thing is other for other in above):
+        return
     for value in vars(thing).values():
         for part in value if isinstance(value, list | tuple) else (value,):
             if hasattr(part, "step") and hasattr(part, "__dict__"):
-                yield from _with_parts(part)
+                yield from _with_parts(part, (*above, thing))
 
 
 @contextmanager

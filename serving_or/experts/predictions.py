@@ -12,14 +12,14 @@ __all__ = [
     "noisy",
     "wrong",
     "alternating",
-    "Follow",
     "first_step",
+    "Follow",
     "Mix",
     "Rounded",
 ]
 
 # %% ../../nbs/experts/15_predictions.ipynb #db62deac
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from math import comb
 from typing import Any
 
@@ -35,6 +35,14 @@ from ..tools.programs import solve
 
 # %% ../../nbs/experts/15_predictions.ipynb #3f7ed354
 Predictor = Callable[[np.ndarray, int], np.ndarray]
+
+
+def _asked(seen: Any, horizon: Any) -> tuple[np.ndarray, int]:
+    "What a predictor is asked with, checked: at least one row of loads, and a number of steps."
+    seen, horizon = finite(seen, "seen", ndim=2), whole(horizon, "horizon")
+    if len(seen) == 0:
+        raise ValueError("seen has no rows; it must have the loads of at least one step")
+    return seen, horizon
 
 
 def last(seen: np.ndarray, horizon: int) -> np.ndarray:
@@ -56,6 +64,7 @@ def last(seen: np.ndarray, horizon: int) -> np.ndarray:
     >>> last(np.array([[1.0, 9.0], [8.0, 2.0]]), 2).tolist()
     [[8.0, 2.0], [8.0, 2.0]]
     """
+    seen, horizon = _asked(seen, horizon)
     return np.repeat(seen[-1:], horizon, axis=0)
 
 
@@ -80,6 +89,7 @@ def ewma(share: float = 0.3) -> Predictor:
     share = number(share, "share", above=0, most=1)
 
     def predict(seen, horizon):
+        seen, horizon = _asked(seen, horizon)
         weight = share * (1 - share) ** np.arange(len(seen))[::-1]
         weight[0] += 1 - weight.sum()
         return np.tile(weight @ seen, (horizon, 1))
@@ -108,6 +118,7 @@ def seasonal(period: int) -> Predictor:
     period = whole(period, "period", least=1)
 
     def predict(seen, horizon):
+        seen, horizon = _asked(seen, horizon)
         if len(seen) < period:
             return last(seen, horizon)
         return seen[len(seen) - period + np.arange(horizon) % period]
@@ -137,7 +148,8 @@ def noisy(loads: Any, spread: float = 0.5, seed: int = 0) -> Predictor:
 
 def wrong(seen: np.ndarray, horizon: int) -> np.ndarray:
     "Predict three times the present loads on the mirror-image experts."
-    return 3.0 * last(seen, horizon)[:, ::-1]
+    with np.errstate(over="ignore"):
+        return 3.0 * last(seen, horizon)[:, ::-1]
 
 
 def alternating(first: Predictor, second: Predictor, every: int = 25) -> Predictor:
@@ -153,6 +165,30 @@ THRESHOLDS = 6
 
 
 # %% ../../nbs/experts/15_predictions.ipynb #ddbeeaf4
+def first_step(problem: Problem) -> np.ndarray:
+    """The first step of a good schedule.
+
+    Parameters
+    ----------
+    problem : Problem
+        With an integer start.
+
+    Returns
+    -------
+    ndarray of int (m,)
+    """
+    if comb(problem.extra + problem.experts - 1, problem.extra) <= EXACT:
+        return dynamic_program(problem).x[0].copy()
+    chain = chain_of(problem)
+    depth = np.zeros((1, problem.steps), np.intp)
+    found = solve(chain_rows(chain), relaxed=True).x
+    if found is not None:
+        trials = threshold_depths(chain, found[: chain.events], THRESHOLDS)
+        depth = np.concatenate([depth, trials])
+    return path(chain, depth[np.argmin(price(chain, depth))])[0]
+
+
+# %% ../../nbs/experts/15_predictions.ipynb #87dff0c7
 class Follow(Policy):
     """Plan on the loads of this step and a forecast, play the first step, plan anew. Whole GPUs.
 
@@ -217,29 +253,6 @@ def _reading(array: np.ndarray) -> np.ndarray:
     return view
 
 
-def first_step(problem: Problem) -> np.ndarray:
-    """The first step of a good schedule.
-
-    Parameters
-    ----------
-    problem : Problem
-        With an integer start.
-
-    Returns
-    -------
-    ndarray of int (m,)
-    """
-    if comb(problem.extra + problem.experts - 1, problem.extra) <= EXACT:
-        return dynamic_program(problem).x[0].copy()
-    chain = chain_of(problem)
-    depth = np.zeros((1, problem.steps), np.intp)
-    found = solve(chain_rows(chain), relaxed=True).x
-    if found is not None:
-        trials = threshold_depths(chain, found[: chain.events], THRESHOLDS)
-        depth = np.concatenate([depth, trials])
-    return path(chain, depth[np.argmin(price(chain, depth))])[0]
-
-
 # %% ../../nbs/experts/15_predictions.ipynb #b34b2a22
 class Mix(Policy):
     """Stand between policies, the closer to one the less it has cost.
@@ -284,7 +297,9 @@ class Mix(Policy):
     4.0
     """
 
-    def __init__(self, policies: Sequence[Policy], eps: float = 1.0, seed: int | None = None):
+    def __init__(self, policies: Iterable[Policy], eps: float = 1.0, seed: int | None = None):
+        if not isinstance(policies, Iterable):
+            raise ValueError(f"policies is {policies!r}; it must be a sequence of policies")
         self.policies, self.eps = list(policies), number(eps, "eps", above=0)
         self.seed = None if seed is None else whole(seed, "seed")
         if not self.policies:
@@ -326,7 +341,9 @@ class Mix(Policy):
         if D == 0:
             # where moving is free the constant vanishes, and the cheapest so far has all weight
             return (behind == 0) / (behind == 0).sum()
-        weight = np.exp(-self.eps * (behind / D))
+        # far behind is infinitely far behind
+        with np.errstate(over="ignore"):
+            weight = np.exp(-self.eps * (behind / D))
         return weight / weight.sum()
 
     def _draw(self, before: np.ndarray) -> int:
@@ -339,6 +356,7 @@ class Mix(Policy):
         return self._played
 
 
+# %% ../../nbs/experts/15_predictions.ipynb #620aa046
 class Rounded(Policy):
     """A policy and its rounding as one policy of whole GPUs, so that a mixture can draw it.
 

@@ -288,17 +288,20 @@ def _shrunk(program: Program, y: np.ndarray, failing: np.ndarray) -> np.ndarray:
     return (1 - share) * y if share <= 1e-6 else y
 
 
-def _exactly(program: Program, y: np.ndarray, failing: np.ndarray) -> np.ndarray:
-    "The terms of failing columns whose reduced cost is 0 in exact arithmetic, where this helps."
+def _exactly(program: Program, y: np.ndarray, terms: np.ndarray) -> np.ndarray:
+    "The terms, with those that are infinite computed again in exact arithmetic."
     from fractions import Fraction
 
-    A, found = program.matrix, np.full(failing.size, -np.inf)
-    for k in np.flatnonzero(failing)[:_MOST_EXACT]:
+    A, terms = program.matrix, terms.copy()
+    for k in np.flatnonzero(np.isinf(terms))[:_MOST_EXACT]:
         part = slice(A.indptr[k], A.indptr[k + 1])
         products = (Fraction(a) * Fraction(y[i]) for a, i in zip(A.data[part], A.indices[part]))
-        if Fraction(program.cost[k]) == sum(products):
-            found[k] = 0.0
-    return found
+        d = Fraction(program.cost[k]) - sum(products)
+        limit = program.lower[k] if d > 0 else program.upper[k]
+        if d == 0 or np.isfinite(limit):
+            # one unit down, for the rounding of the float
+            terms[k] = np.nextafter(float(d * Fraction(limit)), -np.inf) if d else 0.0
+    return terms
 
 
 # %% ../../nbs/tools/08_programs.ipynb #044136f8
@@ -338,12 +341,10 @@ def dual_bound(program: Program, multipliers: Any) -> float:
         terms = _column_terms(program, y, lower, upper)
         if np.isinf(terms).any():
             lower, upper = _implied(program)
-            terms = _column_terms(program, y, lower, upper)
+            terms = _exactly(program, y, _column_terms(program, y, lower, upper))
         if np.isinf(terms).any():
             y = _shrunk(program, y, np.isinf(terms))
-            terms = _column_terms(program, y, lower, upper)
-        if np.isinf(terms).any():
-            terms = np.where(np.isinf(terms), _exactly(program, y, np.isinf(terms)), terms)
+            terms = _exactly(program, y, _column_terms(program, y, lower, upper))
         terms = np.concatenate([_row_terms(program, y), terms])
         total = terms.sum() - _gamma(terms.size) * np.abs(terms).sum()
     return float(total) if np.isfinite(total) else -np.inf
@@ -407,10 +408,11 @@ def _without_solver(program: Program) -> Solution | None:
     crossed = (lower > upper) | (lower == np.inf) | (upper == -np.inf)
     if crossed.any() or ((p.low > p.high) | (p.low == np.inf) | (p.high == -np.inf)).any():
         return Solution(Outcome.INFEASIBLE, bound=np.inf)
-    if p.matrix.nnz:
-        return None
-    if (p.low > 0).any() or (p.high < 0).any():
+    empty = np.bincount(p.matrix.indices, minlength=p.low.size) == 0
+    if ((p.low > 0) & empty).any() or ((p.high < 0) & empty).any():
         return Solution(Outcome.INFEASIBLE, bound=np.inf)
+    if not empty.all():
+        return None
     near = np.clip(0.0, lower, upper)
     x = np.where(p.cost > 0, lower, np.where(p.cost < 0, upper, near))
     if np.isinf(x).any():
@@ -676,14 +678,36 @@ def _completed(program: Program, near: np.ndarray, clock: Clock) -> np.ndarray |
 _MARGIN = 1e-9  # relative; what is taken off a bound that is the solver's word
 
 
-def _linear_bound(program: Program, said: _Said, value: float) -> tuple[float, bool]:
+def _linear_bound(program: Program, said: _Said, value: float, clock: Clock) -> tuple[float, bool]:
     "The bound of a linear program, and whether it rests on trust."
-    bound = dual_bound(program, np.zeros(program.low.size))
-    if said.multipliers is not None and np.isfinite(said.multipliers).all():
-        bound = max(bound, dual_bound(program, said.multipliers))
-    if bound == -np.inf and said.outcome == Outcome.OPTIMAL and np.isfinite(value):
-        return value - _MARGIN * abs(value), True
-    return min(bound, value), False
+    free = min(dual_bound(program, np.zeros(program.low.size)), value)
+    bound = _from(program, said.multipliers)
+    if said.outcome == Outcome.OPTIMAL and bound == -np.inf < value < np.inf:
+        pushed = _run(_pushed(program), clock, None, 0.0, None, None)
+        bound = _from(program, pushed.multipliers)
+        if bound == -np.inf:
+            return max(value - _MARGIN * abs(value), free), True
+    return max(min(bound, value), free), False
+
+
+def _from(program: Program, multipliers: np.ndarray | None) -> float:
+    "What multipliers prove, if there are some."
+    if multipliers is None or not np.isfinite(multipliers).all():
+        return -np.inf
+    return dual_bound(program, multipliers)
+
+
+def _pushed(program: Program) -> Program:
+    "The same program with costs a little less in favour of rows: its multipliers leave room."
+    step = _MARGIN * (np.abs(program.cost) + _typical(program.cost))
+    up, down = np.isinf(program.upper), np.isinf(program.lower)
+    return replace(program, cost=program.cost - step * up + step * down)
+
+
+def _typical(cost: np.ndarray) -> float:
+    "The median of the costs that are not 0."
+    size = np.abs(cost[cost != 0])
+    return float(np.median(size)) if size.size else 0.0
 
 
 def _tree_bound(program: Program, said: _Said, value: float, clock: Clock) -> tuple[float, bool]:
@@ -701,9 +725,8 @@ def _tree_bound(program: Program, said: _Said, value: float, clock: Clock) -> tu
 
 def _room(program: Program, x: np.ndarray, value: float, tolerance: float) -> float:
     "How far value and bound of an optimum may be apart."
-    size = np.abs(program.cost)
-    typical = float(np.median(size[size > 0])) if size.any() else 0.0
-    return max(tolerance, 1e-6) * abs(value) + 1e-8 * (size @ np.abs(x) + typical)
+    size = float(np.abs(program.cost) @ np.abs(x)) + _typical(program.cost)
+    return max(tolerance, 1e-6) * abs(value) + 1e-8 * size
 
 
 def _nothing_fits(program: Program, said: _Said, clock: Clock) -> Solution:
@@ -734,7 +757,7 @@ def _told(program: Program, said: _Said, clock: Clock) -> Solution:
     if mixed:
         bound, trusted = _tree_bound(program, said, value, clock)
     else:
-        bound, trusted = _linear_bound(program, said, value)
+        bound, trusted = _linear_bound(program, said, value, clock)
     agree = x is not None and value - bound <= _room(program, x, value, said.tolerance)
     lost = said.outcome == Outcome.OPTIMAL and not agree
     return Solution(

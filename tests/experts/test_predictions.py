@@ -413,6 +413,9 @@ def test_a_long_silence_ends():
 def test_bad_input_is_named():
     for call, match in [
         (lambda: Mix([]), "at least one policy"),
+        (lambda: Mix(None), "policies is None"),
+        (lambda: last([], 2), "seen"),
+        (lambda: last([[1.0, 2.0]], -1), "horizon"),
         (lambda: Mix([Never]), r"policies\[0\]"),
         (lambda: Mix([3]), r"policies\[0\]"),
         (lambda: Mix([Never()], 0.0), "eps"),

@@ -1,6 +1,10 @@
 "Programs against SciPy, bounds in exact arithmetic, and neighbours in one process."
 
-import os
+import copy
+import pickle
+import sys
+import time
+from dataclasses import replace
 from fractions import Fraction
 from itertools import product
 
@@ -12,8 +16,9 @@ from scipy.sparse import csc_array
 
 import serving_or.tools.programs as programs
 from serving_or.tools.programs import Builder, Model, Program, dual_bound, relaxation, solve
+from tests.long import cases
 
-CASES = 2000 if os.environ.get("SERVING_OR_LONG") else 60
+CASES = cases(2000)
 
 
 def drawn(seed, integer=None, infinite=True):
@@ -132,6 +137,371 @@ def test_a_model_grows_like_a_program():
         assert grown.status == whole.status
         if whole.status == "optimal":
             assert grown.value == pytest.approx(whole.value, rel=1e-7, abs=1e-7) == grown.bound
+
+
+EMPTY = csc_array((0, 0))
+
+
+def plain(cost, lower=0, upper=1, matrix=None, low=-np.inf, high=np.inf, integer=False):
+    """A program from lists."""
+    cost = np.array(cost, float)
+    matrix = csc_array(np.zeros((0, cost.size)) if matrix is None else np.array(matrix, float))
+    spread = lambda v, n: np.array(np.broadcast_to(np.asarray(v, float), (n,)))
+    rows, n = matrix.shape
+    kinds = spread(integer, n) > 0
+    limits = spread(lower, n), spread(upper, n)
+    return Program(cost, *limits, kinds, matrix, spread(low, rows), spread(high, rows), {})
+
+
+@pytest.fixture(params=["highspy", "scipy"])
+def door(request, monkeypatch):
+    """With highspy, and where it cannot be imported."""
+    if request.param == "scipy":
+        monkeypatch.setitem(sys.modules, "highspy", None)
+    return request.param
+
+
+@pytest.mark.parametrize("integer", [False, True])
+def test_without_rows_or_columns(integer, door):
+    nothing = Program(*[np.zeros(0)] * 3, np.zeros(0, bool), EMPTY, np.zeros(0), np.zeros(0), {})
+    assert solve(nothing).value == 0 == relaxation(nothing) and solve(nothing).x.shape == (0,)
+    assert Builder().build().matrix.shape == (0, 0) and Model().run().value == 0
+    row = replace(nothing, matrix=csc_array((1, 0)), low=np.array([-1.0]), high=np.array([1.0]))
+    assert solve(row).status == "optimal"
+    assert solve(replace(row, low=np.array([0.5]))).status == "infeasible"
+    p = plain([1, -1, 0], [-2.5, 0, 1], [3, 7.5, 4], integer=integer)
+    found = solve(p)
+    assert found.x.tolist() == ([-2, 7, 1] if integer else [-2.5, 7.5, 1])
+    assert found.value == found.x @ p.cost and found.bound == pytest.approx(found.value, rel=1e-12)
+    assert solve(plain([1, 0], -np.inf, 0, integer=integer)).status == "unbounded"
+    assert solve(plain([0, 0], -np.inf, np.inf, integer=integer)).x.tolist() == [0, 0]
+    inside = plain([1], 0.2, 0.8, integer=integer)
+    assert solve(inside).status == ("infeasible" if integer else "optimal")
+    hollow = plain([1, 2], matrix=[[0, 0]], low=0, high=3, integer=integer)
+    assert solve(hollow).value == 0
+    assert solve(replace(hollow, low=np.array([1.0]))).status == "infeasible"
+
+
+def test_limits_that_cross(door):
+    for p in (
+        plain([1], 2, 1, [[1]]),
+        plain([1], 0, 1, [[1]], low=2, high=1),
+        plain([1], np.inf, np.inf, [[1]]),
+        plain([1], -np.inf, -np.inf, [[1]]),
+        plain([1], 0, 1, [[1]], low=np.inf),
+    ):
+        found = solve(p)
+        assert found.status == "infeasible" and found.bound == np.inf and not found.trusted
+
+
+def test_infinite_limits(door):
+    free = plain([1, 1], -np.inf, np.inf, [[1, 1], [1, -1]], low=[3, -1], high=[np.inf, 1])
+    assert solve(free).value == pytest.approx(3) and 3 - 1e-9 <= solve(free).bound <= 3
+    assert solve(plain([-1], 0, np.inf, [[-1]], high=0)).status == "unbounded"
+    assert solve(plain([-1], 0, np.inf, [[1]], high=2.5, integer=True)).value == -2
+    both = plain([-1, -1], 0, np.inf, [[1, -1], [-1, 1]], high=[0, 0])
+    assert solve(both).status == "unbounded" and relaxation(both) == -np.inf
+
+
+def test_the_two_ways_to_nothing(door):
+    "Programs that a presolver leaves as unbounded or infeasible."
+    for integer in (False, True):
+        p = plain([-1, 0], 0, np.inf, [[1, -1], [0, 1]], high=[0, np.inf], low=[-np.inf, 1])
+        p = replace(p, integer=np.full(2, integer))
+        assert solve(p).status == "unbounded"
+        assert solve(replace(p, high=np.array([0, 0.5]), low=np.array([-np.inf, 1]))).status == (
+            "infeasible"
+        )
+    half = plain([0, 0], 0, 9, [[2, 2]], low=3, high=3, integer=True)
+    assert solve(half).status == "infeasible" and solve(half).trusted and relaxation(half) <= 0
+
+
+def test_infeasible_is_proved():
+    proved = infeasible = 0
+    for seed in range(CASES):
+        p = drawn(seed, integer=False)
+        found = solve(p)
+        if found.status == "infeasible":
+            infeasible += 1
+            proved += not found.trusted
+            if found.multipliers is not None:
+                free = replace(p, cost=np.zeros_like(p.cost))
+                assert dual_bound(free, found.multipliers) > 0
+    assert infeasible > CASES / 10 and proved > 0.9 * infeasible
+
+
+@pytest.mark.parametrize("time_limit", [0, 0.05, 0.5])
+def test_time_limits_hold(time_limit, door):
+    rng = np.random.default_rng(0)
+    sizes = rng.integers(1, 100, (30, 200))
+    p = plain(-rng.integers(1, 100, 200), 0, 1, sizes, high=sizes.sum(axis=1) / 3, integer=True)
+    began = time.perf_counter()
+    found = solve(p, time_limit)
+    took = time.perf_counter() - began
+    assert took <= time_limit + 1 and found.seconds <= took
+    assert found.status == "time_limit" and p.cost.sum() * 1.001 <= found.bound <= -4956
+    assert found.x is None or found.bound <= found.value == p.cost @ found.x
+    assert found.value == np.inf or (p.matrix @ found.x <= p.high).all()
+    began = time.perf_counter()
+    assert solve(p, time_limit, relaxed=True).bound <= -4956
+    model = Model(p)
+    assert model.run(0).status == "time_limit" and model.run(0).x is None
+    assert model.run().value == pytest.approx(solve(p, relaxed=True).value)
+    assert time.perf_counter() - began <= time_limit + 2
+
+
+@pytest.mark.parametrize("exponent", [-300, -30, -9, 0, 9, 15, 30, 300])
+def test_the_unit_of_costs_does_not_matter(exponent, door):
+    for seed in range(CASES // 4):
+        p = drawn(seed)
+        here, there = solve(p), solve(replace(p, cost=p.cost * 10.0**exponent))
+        assert here.status == there.status
+        if here.status == "optimal":
+            value, scale = here.value * 10.0**exponent, 10.0 ** max(exponent, -300)
+            assert there.value == pytest.approx(value, rel=1e-7, abs=1e-7 * scale)
+            assert there.bound == pytest.approx(value, rel=1e-7, abs=1e-7 * scale)
+            assert there.bound <= there.value
+
+
+@pytest.mark.parametrize("exponent", [-20, -12, 12, 18, 100])
+def test_the_unit_of_rows_does_not_matter(exponent, door):
+    for seed in range(CASES // 4):
+        p, factor = drawn(seed, infinite=False), 10.0**exponent
+        q = replace(p, matrix=p.matrix * factor, low=p.low * factor, high=p.high * factor)
+        here, there = solve(p), solve(q)
+        assert here.status == there.status
+        if here.status == "optimal":
+            assert there.value == pytest.approx(here.value, rel=1e-7, abs=1e-6)
+            assert there.bound <= there.value
+
+
+@pytest.mark.parametrize("price", [1e3, 1e6, 1e8, 1e10])
+def test_dear_columns_hide_nothing(price):
+    "What the best answer does not pay must not decide which answer is best."
+    for seed in range(CASES // 3):
+        rng = np.random.default_rng(seed)
+        cost = rng.integers(1, 30, 8).astype(float)
+        weights = rng.integers(1, 9, (3, 8)).astype(float)
+        dear = np.append(cost, [price] * 2)
+        columns = np.hstack([weights, np.full((3, 2), 100.0)])
+        p = plain(dear, 0, 1, columns, low=weights.sum(axis=1) / 2, integer=True)
+        best = min(
+            cost @ x
+            for x in map(np.array, product((0, 1), repeat=8))
+            if (weights @ x >= p.low).all()
+        )
+        for unit in (None, best):
+            found = solve(p, unit=unit)
+            assert found.value == best and best * (1 - 1e-6) <= found.bound <= best
+        assert relaxation(p) <= best
+
+
+def test_a_tree_that_lies_is_not_believed(monkeypatch):
+    p = plain([-4, -4, -3], 0, 1, [[3, 3, 2]], high=6, integer=True)
+    honest, original = solve(p), programs._run
+
+    def lying(*arguments):
+        said = original(*arguments)
+        said.bound += 3.0
+        return said
+
+    monkeypatch.setattr(programs, "_run", lying)
+    found = solve(p)
+    assert honest.status == "optimal" and honest.trusted and found.value == honest.value
+    assert found.bound <= honest.value and not found.trusted and found.status == "imprecise"
+    # no time for a second solve: nothing is claimed but what is free
+    monkeypatch.setattr(programs.Clock, "over", lambda self: True)
+    monkeypatch.setattr(programs, "_run", lambda *a: programs._Said("optimal", honest.x, bound=0.0))
+    assert solve(p).bound == pytest.approx(-11)
+
+
+def test_a_point_that_breaks_limits_is_not_returned(monkeypatch):
+    p = plain([-1, -1], 0, 1, [[1, 1]], high=1.5)
+    for wrong in ([1, 1], [2, -0.5], [np.nan, 0], [0.75, 0.7501]):
+        said = lambda *a, x=wrong: programs._Said(programs.Outcome.OPTIMAL, np.array(x, float))
+        monkeypatch.setattr(programs, "_run", said)
+        found = solve(p)
+        assert found.x is None and found.value == np.inf and found.status == "imprecise"
+    # whole numbers that are not quite: the other columns are found again
+    monkeypatch.undo()
+    p = plain([1, -1], 0, [9, 1e6], [[-1e5, 1]], high=0)
+    p = replace(p, integer=np.array([True, False]))
+    original = programs._run
+
+    def rounded(program, *arguments):
+        if program.integer.any():
+            return programs._Said(programs.Outcome.OPTIMAL, np.array([0.9999999, 1e5 - 0.01]))
+        return original(program, *arguments)
+
+    monkeypatch.setattr(programs, "_run", rounded)
+    assert solve(p).x.tolist() == pytest.approx([1, 1e5 - 0.01])
+    monkeypatch.setattr(programs, "_run", lambda p, *a: rounded(replace(p), *a))
+
+
+def test_start():
+    p = plain([-4, -4, -3], 0, 1, [[3, 3, 2]], high=6, integer=True)
+    for start in (([0, 2], [1, 1]), np.array([1, 0, 1]), ([], [])):
+        assert solve(p, start=start).value == solve(p).value
+    for start in (([3], [1]), ([0.5], [1]), ([0], [np.nan]), ([0, 1], [1]), [1, 2], "11"):
+        with pytest.raises(ValueError, match="start"):
+            solve(p, start=start)
+
+
+@pytest.mark.parametrize(
+    "changes, said",
+    [
+        (dict(cost=np.array([1, np.nan])), r"cost\[1\] is nan"),
+        (dict(cost=np.array([1, np.inf])), "cost has elements that are not finite"),
+        (dict(upper=np.array([np.nan, 1])), r"upper\[0\] is nan"),
+        (dict(low=np.array([np.nan])), r"low\[0\] is nan"),
+        (dict(low=np.zeros(2)), r"low has shape \(2,\); with 1 rows it must be \(1,\)"),
+        (dict(integer=np.zeros(3, bool)), "integer has shape"),
+        (dict(matrix=csc_array([[1, np.inf]])), "matrix has elements"),
+    ],
+)
+def test_what_is_no_program(changes, said):
+    good = plain([1, 2], matrix=[[1, 1]], low=1)
+    with pytest.raises(ValueError, match=said):
+        replace(good, **changes)
+
+
+def test_multipliers_are_checked():
+    p = plain([1, 2], matrix=[[1, 1]], low=1)
+    for wrong in ([np.nan], [np.inf], [1, 2], 1.0, ["1"], None, [[1]]):
+        with pytest.raises(ValueError, match="multipliers"):
+            dual_bound(p, wrong)
+    y = np.array([1.0])
+    assert dual_bound(p, y) <= 1 and y.tolist() == [1.0]
+
+
+def test_model_arguments_are_checked():
+    model = Model()
+    model.add_columns([1.0, 2.0])
+    for call in (
+        lambda: model.add_rows([[1.0]]),
+        lambda: model.add_rows([[1.0, np.nan]]),
+        lambda: model.add_rows([[1.0, 1.0]], low=np.nan),
+        lambda: model.add_columns([np.nan]),
+        lambda: model.add_columns([1.0], matrix=[[1.0]]),
+        lambda: model.set_cost([0], np.inf),
+        lambda: Model(unit=0.0),
+        lambda: Model(options={"threads": -3}),
+        lambda: model.run(time_limit=np.nan),
+        lambda: solve(model.program, unit=-1.0),
+        lambda: solve(model.program, tolerance=np.nan),
+    ):
+        with pytest.raises(ValueError):
+            call()
+    model.add_rows([[1.0, 1.0]], low=3.0)
+    assert model.run().value == 3 and model.program.matrix.shape == (1, 2)
+
+
+def test_exact_bounds_with_infinite_limits():
+    "Against the optimum in fractions, on programs whose optimum is known by construction."
+    for seed in range(CASES):
+        rng = np.random.default_rng(seed)
+        n, m = rng.integers(2, 7, 2)
+        A = rng.integers(-3, 4, (m, n)).astype(float)
+        x, y = rng.integers(0, 4, n).astype(float), rng.integers(0, 4, m).astype(float)
+        # complementary slackness: x and y are optimal
+        slack = rng.integers(0, 5, n) * (x == 0)
+        cost, low = A.T @ y + slack, A @ x - rng.integers(0, 3, m) * (y == 0)
+        p = plain(cost, 0, np.inf, A, low=low)
+        best = Fraction(cost @ x)
+        assert Fraction(dual_bound(p, y)) <= best
+        assert dual_bound(p, y) == pytest.approx(float(best), rel=1e-9, abs=1e-9)
+        for noise in (1e-15, 1e-12, 1e-6, 0.1):
+            assert dual_bound(p, y * (1 + noise * rng.normal(size=m))) <= best
+        found = solve(p)
+        assert found.status == "optimal" and found.value == pytest.approx(float(best), abs=1e-6)
+        assert found.trusted or Fraction(found.bound) <= best
+
+
+def own_model(threads=2):
+    """Somebody's own model in this process."""
+    model = highspy.Highs.__base__()
+    model.setOptionValue("output_flag", False)
+    model.setOptionValue("threads", threads)
+    for _ in range(6):
+        model.addCol(-1.0, 0.0, 1.0, 0, np.array([], np.int32), np.array([]))
+        model.changeColIntegrality(model.getNumCol() - 1, highspy.HighsVarType.kInteger)
+    model.addRow(-np.inf, 5.0, 6, np.arange(6, dtype=np.int32), np.full(6, 2.0))
+    model.run()
+    return model
+
+
+def own_cvxpy():
+    """Somebody's cvxpy in this process."""
+    import cvxpy as cp
+
+    x = cp.Variable(6, integer=True)
+    problem = cp.Problem(cp.Minimize(-cp.sum(x)), [2 * cp.sum(x) <= 5, x >= 0, x <= 1])
+    problem.solve(solver=cp.HIGHS)
+    return problem.status, round(problem.value)
+
+
+P = plain([-4, -4, -3], 0, 1, [[3, 3, 2]], high=6, integer=True)
+OURS = {
+    "solve": lambda: solve(P).status,
+    "relaxed": lambda: solve(P, relaxed=True).status,
+    "relaxation": lambda: relaxation(P) and "optimal",
+    "model": lambda: Model(P).run().status,
+    "unproved": lambda: Model(P).run(prove=False).status,
+    "infeasible": lambda: solve(replace(P, low=np.array([9.0]))).status and "optimal",
+    "refused": lambda: refused() and "optimal",
+}
+
+
+def refused():
+    with pytest.raises(ValueError):
+        solve(P, options={"nonsense": 1})
+    return True
+
+
+@pytest.mark.parametrize("ours", OURS)
+def test_neighbours_in_one_process(ours):
+    optimal = highspy.HighsModelStatus.kOptimal
+    theirs = own_model(2)
+    assert theirs.getModelStatus() == optimal
+    assert OURS[ours]() == "optimal"
+    assert own_model(2).getModelStatus() == optimal
+    # their old model runs again
+    theirs.changeColCost(0, -2.0)
+    theirs.run()
+    assert theirs.getModelStatus() == optimal and theirs.getObjectiveValue() == -3
+    assert own_cvxpy() == ("optimal", -2)
+    assert OURS[ours]() == "optimal"
+    assert own_cvxpy() == ("optimal", -2)
+    assert own_model(2).getModelStatus() == optimal
+
+
+def test_nothing_is_printed(capfd, door):
+    for seed in range(20):
+        solve(drawn(seed)), relaxation(drawn(seed)), Model(drawn(seed)).run()
+    solve(P, 0.001)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_arguments_are_not_changed_and_results_are_frozen():
+    for seed in range(10):
+        p = drawn(seed)
+        before, y = copy.deepcopy(p), np.ones(p.low.size)
+        found = solve(p)
+        Model(p).run(), dual_bound(p, y), relaxation(p)
+        for name in ("cost", "lower", "upper", "integer", "low", "high"):
+            assert np.array_equal(getattr(p, name), getattr(before, name))
+        assert (p.matrix != before.matrix).nnz == 0 and (y == 1).all()
+        assert found.x is None or not found.x.flags.writeable
+        twin = pickle.loads(pickle.dumps((p, found)))
+        assert twin[1] == found and solve(twin[0]).status == found.status
+
+
+def test_without_proof_a_model_is_the_solver(door):
+    p = plain([1, 3], 0, 1, [[1, 1]], low=1.5)
+    quick = Model(p).run(prove=False)
+    assert quick.value == 2.5 and quick.bound == -np.inf and quick.multipliers.tolist() == [3]
+    assert quick.reduced.tolist() == [-2, 0] == solve(p).reduced.tolist()
+    assert Model(p, options={"simplex_dual_edge_weight_strategy": 1}).run().bound <= 2.5
 
 
 def test_builder_sums_over_what_is_beyond_the_shape():
