@@ -3,60 +3,70 @@
 Which server holds which blocks, and which chain of servers serves a request.
 """
 
-from ..tools.answers import Infeasible, NotFound, TooLarge
-from ..tools.files import BadFile
-from ..tools.models import CARDS, GB, GIB
-from .bounds import chain_bound
+from serving_or.tools.answers import Infeasible, NotFound, TooLarge
+from serving_or.tools.files import GB, GIB, BadFile
+from serving_or.tools.models import A100, CARDS, MIG, Card, Device
+
+from .bounds import ChainBound, aggregate_bound, chain_bound
 from .cluster import Cluster
 from .conservative_greedy import NoPlacement, cg_bp, cg_bprr, guarantee, largest_requests
 from .designs import lanes, petals_like, sweep, uncontended
 from .failures import RobustPlan, largest_robust, losses, place_robust, robust, surviving
 from .flow import coverage, route_exact
 from .line_program import milp
+from .link_program import enumeration
 from .plan import BadPlan, Chain, NoRoute, Placement, Plan, check
 from .renting import Frontier, rental
 from .routing import cheapest, lone_bound, route, route_direct
 from .search import improve
 
+# in the order in which one meets them
 __all__ = [
-    "BadFile",
     "Cluster",
+    "Card",
     "CARDS",
+    "Device",
+    "A100",
+    "MIG",
     "GB",
     "GIB",
-    "BadPlan",
-    "Chain",
-    "Infeasible",
-    "NoRoute",
-    "NotFound",
     "Placement",
+    "Chain",
     "Plan",
-    "TooLarge",
     "check",
     "cheapest",
-    "lone_bound",
     "route",
     "route_direct",
-    "coverage",
     "route_exact",
-    "milp",
-    "NoPlacement",
+    "coverage",
     "cg_bp",
     "cg_bprr",
     "guarantee",
     "largest_requests",
-    "chain_bound",
+    "sweep",
     "lanes",
     "petals_like",
-    "sweep",
     "uncontended",
     "improve",
-    "RobustPlan",
-    "largest_robust",
-    "losses",
-    "place_robust",
+    "milp",
+    "enumeration",
+    "lone_bound",
+    "aggregate_bound",
+    "chain_bound",
+    "ChainBound",
     "robust",
+    "RobustPlan",
+    "place_robust",
     "surviving",
-    "Frontier",
+    "losses",
+    "largest_robust",
     "rental",
+    "Frontier",
+    "Infeasible",
+    "NotFound",
+    "TooLarge",
+    "NoPlacement",
+    "NoRoute",
+    "BadPlan",
+    "BadFile",
 ]

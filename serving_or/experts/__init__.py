@@ -1,37 +1,44 @@
 """Experts of a Mixture-of-Experts model, over time.
 
-How many GPUs each one gets as the load drifts.
+How many GPUs each expert gets as the load drifts.
 """
 
 from .certificate import Certificate, run
+from .hardness import place_exact
 from .hindsight import optimum
 from .model import Problem, Schedule
 from .policies import Chase, Myopic, Never, Policy
-from .predictions import Follow, Mix, Rounded
+from .predictions import Follow, Mix, Rounded, ewma, last, seasonal
 from .regularized_greedy import RegularizedGreedy
 from .relaxation import Relaxation, relax
 from .rounding import Credit, Hysteresis, Rounding, Threshold
-from .static import place
+from .static import StaticPlacement, place
 
+# in the order in which one meets them
 __all__ = [
     "Problem",
     "Schedule",
     "place",
-    "Relaxation",
+    "place_exact",
+    "StaticPlacement",
     "relax",
+    "Relaxation",
+    "run",
+    "Never",
     "Chase",
     "Myopic",
-    "Never",
-    "Policy",
     "RegularizedGreedy",
+    "Policy",
     "Certificate",
-    "run",
-    "Credit",
-    "Hysteresis",
-    "Rounding",
     "Threshold",
+    "Hysteresis",
+    "Credit",
+    "Rounding",
     "optimum",
     "Follow",
+    "last",
+    "ewma",
+    "seasonal",
     "Mix",
     "Rounded",
 ]

@@ -26,12 +26,15 @@ __all__ = [
     "Record",
     "lowered",
     "Result",
+    "door",
     "Progress",
     "progress",
 ]
 
 # %% ../../nbs/tools/01_answers.ipynb #33029b57
 #| code-fold: true
+import functools
+import inspect
 import json
 import logging
 import numbers
@@ -39,13 +42,25 @@ import os
 import sys
 import time
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from decimal import Decimal
 from enum import Enum, StrEnum
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from types import UnionType
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    NoReturn,
+    Self,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import numpy as np
 
@@ -1030,6 +1045,66 @@ class Result(Record):
                 f"status is 'optimal' with a bound of scope '{scope}'; a bound on a part does not"
                 " prove that the whole is optimal"
             )
+
+
+# %% ../../nbs/tools/01_answers.ipynb #49288cb5
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+def door(function: _F) -> _F:
+    """Mark a front door: arguments that are annotated with a `Record` are checked to be one.
+
+    Parameters
+    ----------
+    function : callable
+        With type hints.
+
+    Returns
+    -------
+    callable
+        The same function; a `ValueError` names the argument of another kind.
+
+    Examples
+    --------
+    >>> @door
+    ... def size(trip: Result | None = None) -> int:
+    ...     return 0 if trip is None else 1
+    >>> size("far")
+    Traceback (most recent call last):
+    ...
+    ValueError: trip is 'far'; it must be a Result or None
+    """
+    names = list(inspect.signature(function).parameters)
+
+    @functools.wraps(function)
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        for name, kinds in _kinds(function).items():
+            at = names.index(name)
+            if at < len(args) or name in kwargs:
+                _is_one(args[at] if at < len(args) else kwargs[name], name, kinds)
+        return function(*args, **kwargs)
+
+    return cast(_F, checked)
+
+
+@functools.cache
+def _kinds(function: Callable[..., Any]) -> dict[str, tuple[type, ...]]:
+    "The parameters that take records, and the classes that each of them takes."
+    found = {}
+    for name, hint in get_type_hints(function).items():
+        united = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+        kinds = tuple(k for k in united if isinstance(k, type))
+        if name != "return" and any(issubclass(k, Record) for k in kinds):
+            found[name] = kinds
+    return found
+
+
+def _is_one(value: Any, name: str, kinds: tuple[type, ...]) -> None:
+    "Refuse what is none of these."
+    if not isinstance(value, kinds):
+        wanted = [k.__name__ for k in kinds if issubclass(k, Record)]
+        also = " or None" if type(None) in kinds else ""
+        _refuse(value, name, f"a {' or '.join(wanted)}{also}")
 
 
 # %% ../../nbs/tools/01_answers.ipynb #75f67bf6

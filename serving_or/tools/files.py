@@ -24,7 +24,7 @@ __all__ = [
     "MOST_SHOWN",
     "T",
     "quantity",
-    "Problem",
+    "Mistake",
     "BadFile",
     "Kind",
     "Number",
@@ -150,7 +150,8 @@ def _shown(given: object, most: int = 60) -> str:
 
 
 # %% ../../nbs/tools/04_files.ipynb #ea4a8c52
-class Problem(NamedTuple):
+#| code-fold: true
+class Mistake(NamedTuple):
     """A mistake in a file.
 
     Attributes
@@ -176,15 +177,16 @@ class BadFile(ValueError):
     message : str
         A line for each mistake: file, line, field, what stands there, what must stand there.
     problems : iterable of (field, line, required)
-        The same as data; see `Problem`.
+        The same as data; see `Mistake`.
     """
 
     def __init__(self, message: str, *, problems: Iterable[Sequence] = ()):
         super().__init__(message)
-        self.problems = tuple(Problem(*p) for p in problems)
+        self.problems = tuple(Mistake(*p) for p in problems)
 
 
 # %% ../../nbs/tools/04_files.ipynb #1676c5b8
+#| code-fold: true
 @dataclass(frozen=True, eq=False)
 class Kind:
     """What a field takes. A subclass says how to read it, and what is required in words."""
@@ -192,6 +194,9 @@ class Kind:
     @property
     def words(self) -> str:
         """What is required, to stand after "it must be"."""
+        return self._words()
+
+    def _words(self) -> str:
         raise NotImplementedError
 
     def take(self, given: object) -> object:
@@ -220,6 +225,7 @@ def _between(least: float, above: float | None, most: float) -> str:
 
 
 # %% ../../nbs/tools/04_files.ipynb #b96f244f
+#| code-fold: true
 @dataclass(frozen=True, eq=False)
 class Number(Kind):
     """A number: ``least <= x <= most``, and ``x > above`` where that is given; finite unless
@@ -231,8 +237,7 @@ class Number(Kind):
     most: float = float("inf")
     infinite: bool = False
 
-    @property
-    def words(self) -> str:
+    def _words(self) -> str:
         return ", ".join(filter(None, ("a number", _between(self.least, self.above, self.most))))
 
     def take(self, given: object) -> float:
@@ -257,8 +262,7 @@ class Whole(Kind):
     least: int = 0
     most: int = 2**53
 
-    @property
-    def words(self) -> str:
+    def _words(self) -> str:
         return f"a whole number, {_between(self.least, None, self.most)}"
 
     def take(self, given: object) -> int:
@@ -279,8 +283,7 @@ class Quantity(Number):
     noun: str = "a quantity"
     such_as: str = ""
 
-    @property
-    def words(self) -> str:
+    def _words(self) -> str:
         limits = _between(self.least, self.above, self.most)
         example = f", such as '{self.such_as}'" if self.such_as else ""
         return f"{self.noun}, {limits}, with its unit ({', '.join(self.units)}){example}"
@@ -290,14 +293,14 @@ class Quantity(Number):
 
 
 # %% ../../nbs/tools/04_files.ipynb #768be7e1
+#| code-fold: true
 @dataclass(frozen=True, eq=False)
 class Text(Kind):
     """Text of 1 to ``most`` characters, without line breaks and other control characters."""
 
     most: int = 200
 
-    @property
-    def words(self) -> str:
+    def _words(self) -> str:
         return f"text in one line, of 1 to {self.most} characters (with quotes, '7' is text)"
 
     def take(self, given: object) -> str:
@@ -316,8 +319,7 @@ class OneOf(Kind):
 
     allowed: tuple
 
-    @property
-    def words(self) -> str:
+    def _words(self) -> str:
         return f"one of {', '.join(map(str, self.allowed))}"
 
     def take(self, given: object) -> str:
@@ -330,8 +332,7 @@ class OneOf(Kind):
 class Flag(Kind):
     """``true`` or ``false``."""
 
-    @property
-    def words(self) -> str:
+    def _words(self) -> str:
         return "true or false"
 
     def take(self, given: object) -> bool:
@@ -341,6 +342,7 @@ class Flag(Kind):
 
 
 # %% ../../nbs/tools/04_files.ipynb #14f718ac
+#| code-fold: true
 @dataclass(frozen=True, eq=False)
 class Either(Kind):
     """A value of the kind ``one``, or a mapping.
@@ -352,8 +354,7 @@ class Either(Kind):
     one: Kind
     fields: type | None = None
 
-    @property
-    def words(self) -> str:
+    def _words(self) -> str:
         if self.fields:
             return f"{self.one.words}, or {required(self.fields)}"
         return f"{self.one.words}, or a mapping from names to such values"
@@ -451,6 +452,7 @@ def _bare(hint: Any) -> type | None:
 
 
 # %% ../../nbs/tools/04_files.ipynb #342a1ce6
+#| code-fold: true
 MOST_BYTES = 1 << 20  # of a file, and of what it says with its aliases written out
 MOST_DEPTH = 40  # lists and mappings inside each other
 MOST_SHOWN = 20  # mistakes in a message; the exception holds them all
@@ -609,6 +611,7 @@ def said_by_aliases(levels: int = 5, aliases: int = 10) -> Picture:
 
 
 # %% ../../nbs/tools/04_files.ipynb #044f57e7
+#| code-fold: true
 _INTEGER = re.compile(r"[-+]?[0-9]+")
 _REAL = re.compile(_DECIMAL)
 _WORDS: dict[str, Any] = {"": None, "~": None, "null": None, "Null": None, "NULL": None}
@@ -673,6 +676,7 @@ def _put(stack: _Stack, text: str, line: int, quoted: bool, anchor: str | None =
 
 
 # %% ../../nbs/tools/04_files.ipynb #09aba08c
+#| code-fold: true
 def _read_yaml(text: str, stack: _Stack) -> None:
     """Feed the events of a YAML text to the stack."""
     import yaml
@@ -726,6 +730,7 @@ def _yaml_event(yaml: Any, event: Any, stack: _Stack) -> None:
 
 
 # %% ../../nbs/tools/04_files.ipynb #454968fe
+#| code-fold: true
 _VALUE = r"(-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?|true|false|null)(?![\w.+-])"
 _TOKEN = re.compile(rf'[ \t\r\n]*(?:([{{}}\[\],:])|(")|{_VALUE}|\Z)')
 
@@ -813,6 +818,7 @@ def _json_next(stack: _Stack, kind: str) -> str:
 
 
 # %% ../../nbs/tools/04_files.ipynb #57b772a3
+#| code-fold: true
 @dataclass(frozen=True, eq=False)
 class Document:
     """What a file says, with the line of everything in it.
@@ -901,6 +907,7 @@ def parse(
 
 
 # %% ../../nbs/tools/04_files.ipynb #2c511b9a
+#| code-fold: true
 def load(path: str | PathLike, most_bytes: int = MOST_BYTES) -> Document:
     """Read a YAML or JSON file without a schema; ``.json`` is JSON, everything else YAML.
 
@@ -938,6 +945,7 @@ def load(path: str | PathLike, most_bytes: int = MOST_BYTES) -> Document:
 
 
 # %% ../../nbs/tools/04_files.ipynb #7c8142c4
+#| code-fold: true
 _BARE_WORDS = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
 
 
@@ -1019,6 +1027,7 @@ def required(hint: Any) -> str:
 
 
 # %% ../../nbs/tools/04_files.ipynb #bb3843c8
+#| code-fold: true
 _COUNTS = {
     "too_short": "at least {min_length} entries",
     "too_long": "at most {max_length} entries",

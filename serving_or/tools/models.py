@@ -19,15 +19,6 @@ __all__ = [
     "sessions",
     "Device",
     "petals_blocks",
-    "KB",
-    "MB",
-    "GB",
-    "KIB",
-    "MIB",
-    "GIB",
-    "SIZES",
-    "TIMES",
-    "quantity",
 ]
 
 # %% ../../nbs/tools/05_models.ipynb #b336d220
@@ -40,6 +31,8 @@ from typing import Any
 import numpy as np
 
 from .answers import Record, finite, number, whole
+
+# whoever works with models needs the units, too
 from .files import GB as GB
 from .files import GIB as GIB
 from .files import KB as KB
@@ -51,9 +44,6 @@ from .files import TIMES as TIMES
 from .files import BadFile, Document, load
 from .files import quantity as quantity
 from .plots import Picture, bars
-
-# whoever works with models needs the units, too
-_all_ = ["KB", "MB", "GB", "KIB", "MIB", "GIB", "SIZES", "TIMES", "quantity"]
 
 
 # %% ../../nbs/tools/05_models.ipynb #f7389230
@@ -76,17 +66,19 @@ def _latent(d: int, n: int, q: int, r: int, rho: int, e: int, v: int) -> int:
 
 
 # %% ../../nbs/tools/05_models.ipynb #af212453
+#| code-fold: true
 NF4 = 4.25  # bits a parameter of the 4-bit NormalFloat with its scales, as PETALS measured
 MXFP4 = 4 + 8 / 32  # bits a parameter: 32 numbers share a scale of 8 bits
 PETALS_OVERHEAD = 0.01  # descriptions of tensors and quantisation tables, as PETALS counts
 
 
+# %% ../../nbs/tools/05_models.ipynb #922aa040
+#| code-fold: true
 def _each(values: Any, shape: tuple) -> Any:
     """One value for all blocks, repeated; anything else as it is."""
     return np.full(shape, values) if np.size(values) == 1 else values
 
 
-# %% ../../nbs/tools/05_models.ipynb #922aa040
 @dataclass(frozen=True, eq=False)
 class Card(Record):
     """The sizes of a model's blocks. Most cards come from `Card.from_config`.
@@ -189,7 +181,7 @@ class Card(Record):
         return all(len(np.unique(v)) == 1 for v in (self.parameters, self.values, self.window))
 
     def block_bytes(self, weight_bits: float | None = None) -> np.ndarray:
-        """Bytes of each block (L,), formula (eq-models-block).
+        """Bytes of each block (L,): parameters, bits and overhead.
 
         Parameters
         ----------
@@ -205,7 +197,7 @@ class Card(Record):
         return (1 + self.overhead) * self.expert * bits / 8
 
     def cache_bytes(self, tokens: float, kv_bits: float | None = None) -> np.ndarray:
-        """Bytes of the cache of one request in each block (L,), formula (eq-models-cache).
+        """Bytes of the cache of one request in each block (L,); a window caps the tokens.
 
         Parameters
         ----------
@@ -354,6 +346,7 @@ class Card(Record):
 
 
 # %% ../../nbs/tools/05_models.ipynb #b9c4c1b3
+#| code-fold: true
 @dataclass(frozen=True)
 class Family:
     """How the models of one ``model_type`` are built.
@@ -455,6 +448,7 @@ FAMILIES: dict[str, Family] = {
 }
 
 # %% ../../nbs/tools/05_models.ipynb #834bb898
+#| code-fold: true
 _OTHER_NAMES = {
     "hidden_size": ("n_embed", "n_embd"),
     "num_hidden_layers": ("n_layer",),
@@ -479,6 +473,12 @@ _UNCOUNTED = {
 # of a model that also sees or hears, these may stand beside the part for text
 _AROUND = ("torch_dtype", "quantization_config", "tie_word_embeddings", "_name_or_path")
 _BITS = {"float32": 32, "bfloat16": 16, "float16": 16, "float8_e4m3fn": 8}
+
+
+def _said(value: Any) -> str:
+    """A value as a message shows it."""
+    text = repr(value)
+    return text if len(text) <= 60 else text[:56] + " ..."
 
 
 class _Config:
@@ -528,7 +528,7 @@ class _Config:
         value = self.get(name)
         value = known.endswith("!") if value is None else value
         if not isinstance(value, bool):
-            self.wrong(name, f"is {value!r}", "true or false")
+            self.wrong(name, f"is {_said(value)}", "true or false")
         return value is True
 
     def whole(
@@ -541,7 +541,7 @@ class _Config:
         try:
             return whole(value, name, least=least, most=most)
         except ValueError:
-            wrong = "is missing" if value is None else f"is {str(value)[:60]!r}"
+            wrong = "is missing" if value is None else f"is {_said(value)}"
             self.wrong(name, wrong, f"a whole number, at least {least}, at most {most:,}")
             return 1
 
@@ -559,11 +559,11 @@ class _Config:
         for name, what in _UNCOUNTED.items():
             if self.get(name):
                 self.wrong(
-                    name, f"is {str(self.get(name))[:60]}", f"absent: {what} is not counted here"
+                    name, f"is {_said(self.get(name))}", f"absent: {what} is not counted here"
                 )
         kind = self.get("model_type")
         if not isinstance(kind, str) or kind not in FAMILIES:
-            wrong = "is missing" if kind is None else f"is {str(kind)[:60]!r}"
+            wrong = "is missing" if kind is None else f"is {_said(kind)}"
             self.wrong(
                 "model_type", wrong, f"one of {', '.join(FAMILIES)}: others are not counted here"
             )
@@ -586,7 +586,7 @@ class _Config:
             return 8
         if method:
             must = "left out, or given with weight_bits, because not all matrices are stored alike"
-            self.wrong("quantization_config", f"says {str(method)[:60]}", must)
+            self.wrong("quantization_config", f"says {_said(method)}", must)
         elif kind not in _BITS:
             self.wrong(
                 "torch_dtype", f"is {kind[:60]}", f"one of {', '.join(_BITS)}, or give weight_bits"
@@ -595,6 +595,7 @@ class _Config:
 
 
 # %% ../../nbs/tools/05_models.ipynb #31fb1db8
+#| code-fold: true
 @dataclass(frozen=True)
 class _Attention:
     """Parameters and cached values of a block's attention."""
@@ -905,7 +906,7 @@ _ROOM = 1 + 1e-9
 
 # %% ../../nbs/tools/05_models.ipynb #59afd0f2
 def sessions(memory: float, block_bytes: np.ndarray, cache_bytes: np.ndarray) -> float:
-    """Requests that a server hosts at a time in all of its blocks, formula (eq-models-sessions).
+    """Requests that a server hosts at a time in all of its blocks.
 
     Parameters
     ----------
@@ -962,6 +963,7 @@ def sessions_on(blocks: int = 53, tokens: int = 148, gigabytes: float = 80) -> P
 
 
 # %% ../../nbs/tools/05_models.ipynb #8587ee01
+#| code-fold: true
 @dataclass(frozen=True, eq=False)
 class Device(Record):
     """A device that serves blocks.
@@ -1036,7 +1038,7 @@ GPUS: dict[str, Device] = {
 
 # %% ../../nbs/tools/05_models.ipynb #e361b8be
 def petals_blocks(card: Card, memory: float, cache_tokens: int) -> int:
-    """Blocks that PETALS puts on a GPU, formula (eq-models-petals).
+    """Blocks that PETALS puts on a GPU, by its own rule.
 
     Parameters
     ----------
@@ -1054,7 +1056,8 @@ def petals_blocks(card: Card, memory: float, cache_tokens: int) -> int:
 
     References
     ----------
-    ``server.py`` of PETALS, {cite:t}`borzunov2023petals`.
+    Borzunov et al. (2023), Petals: Collaborative Inference and Fine-tuning of Large Models;
+    ``server.py`` of its source.
     """
     size = card.sizes(whole(cache_tokens, "cache_tokens"))
     free = number(memory, "memory", least=0) - 2 * GIB * card.hidden_size / 14336

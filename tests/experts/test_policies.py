@@ -226,3 +226,10 @@ def test_three_failures(k):
     assert Schedule(stay, played(stay, Myopic())).moved.sum() == 0
     less = Problem(stay.loads, k, 0.99 * r / (q * (q + 1)), stay.start)
     assert Schedule(less, played(less, Myopic())).moved.sum() > 0
+
+
+def test_a_policy_that_holds_itself_ends():
+    policy = Never()
+    policy.start([1, 1], 2)
+    policy.others = [policy]
+    assert policy.step([1.0, 2.0]).tolist() == [1, 1]

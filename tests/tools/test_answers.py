@@ -4,6 +4,7 @@ that travel.
 
 import builtins
 import copy
+import inspect
 import json
 import logging
 import math
@@ -701,3 +702,23 @@ def test_the_logger_is_silent(capfd):
 
 def test_fields_of_the_examples_are_covered():
     assert {f.name for f in fields(outer())} >= {"value", "bound", "status", "scope"}
+
+
+@answers.door
+def opened(box: answers.Record | None, other: answers.Result = None, number: int = 3) -> int:
+    "A door with three arguments."
+    return number
+
+
+def test_a_door_tells_what_is_no_record():
+    assert opened(None) == opened(box=None, number=3) == 3
+    for arguments, words in (
+        (dict(box=7), "box is 7; it must be a Record or None"),
+        (dict(box=None, other=[1]), "other is [1]; it must be a Result"),
+    ):
+        with pytest.raises(ValueError) as caught:
+            opened(**arguments)
+        assert str(caught.value) == words
+    with pytest.raises(TypeError, match="missing"):
+        opened()
+    assert opened.__name__ == "opened" and list(inspect.signature(opened).parameters)[0] == "box"

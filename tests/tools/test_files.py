@@ -23,10 +23,10 @@ from serving_or.tools.files import (
     Either,
     Entries,
     Flag,
+    Mistake,
     Name,
     Number,
     OneOf,
-    Problem,
     Quantity,
     Size,
     Text,
@@ -487,7 +487,7 @@ def test_errors_are_data_and_travel():
         fit(parse("a: 1\nb: 2"), Sizes)
     again = pickle.loads(pickle.dumps(caught.value))
     assert str(again) == str(caught.value) and again.problems == caught.value.problems
-    assert isinstance(again.problems[0], Problem) and again.problems[0] == again.problems[0][:]
+    assert isinstance(again.problems[0], Mistake) and again.problems[0] == again.problems[0][:]
     assert issubclass(BadFile, ValueError) and BadFile("x").problems == ()
 
 

@@ -283,7 +283,7 @@ def test_bits_of_a_config():
     with pytest.raises(BadFile, match="torch_dtype is None; it must be one of float32"):
         Card.from_config(newer)
     with pytest.raises(
-        BadFile, match="quantization_config says awq; it must be left out, or given"
+        BadFile, match="quantization_config says 'awq'; it must be left out, or given"
     ):
         Card.from_config(llama | {"quantization_config": {"quant_method": "awq"}})
     quantised = llama | {"quantization_config": {"quant_method": "awq"}}
@@ -356,7 +356,7 @@ LLAMA, MOE = CONFIGS["Llama-3.1-8B"], CONFIGS["Qwen3-235B-A22B"]
         ({"model_type": "mamba2"}, "model_type is 'mamba2'"),
         ({"model_type": ["llama"]}, "model_type is"),
         ({"model_type": "t5", "is_encoder_decoder": True}, "an encoder beside the decoder"),
-        (LLAMA | {"num_hidden_layers": True}, "num_hidden_layers is 'True'"),
+        (LLAMA | {"num_hidden_layers": True}, "num_hidden_layers is True"),
         (LLAMA | {"num_hidden_layers": 0}, "at least 1"),
         (LLAMA | {"num_hidden_layers": 10**6}, "at most 10,000"),
         (LLAMA | {"intermediate_size": [1, 2]}, "intermediate_size is"),
@@ -365,9 +365,9 @@ LLAMA, MOE = CONFIGS["Llama-3.1-8B"], CONFIGS["Qwen3-235B-A22B"]
         (LLAMA | {"hidden_size": 4097}, "head_dim is missing; it must be given: 4097"),
         (LLAMA | {"attention_bias": "no"}, "attention_bias is 'no'; it must be true or false"),
         (LLAMA | {"vocab_size": None}, "vocab_size is missing"),
-        (LLAMA | {"hidden_size": 10**7}, "hidden_size is '10000000'"),
+        (LLAMA | {"hidden_size": 10**7}, "hidden_size is 10000000"),
         (LLAMA | {"hidden_size": 10**6, "head_dim": 10**7}, "gives a block"),
-        (MOE | {"num_experts": -1}, "num_experts is '-1'"),
+        (MOE | {"num_experts": -1}, "num_experts is -1"),
         (MOE | {"num_experts": None}, "num_experts is missing"),
         (MOE | {"moe_intermediate_size": None}, "moe_intermediate_size is missing"),
         (MOE | {"mlp_only_layers": "all"}, "mlp_only_layers has other entries"),
