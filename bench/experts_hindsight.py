@@ -8,8 +8,6 @@ HiGHS.
 
 import time
 
-import time
-
 from serving_or.experts.hindsight import optimum, secant_program
 from serving_or.experts.model import Problem
 from serving_or.tools.data import load_experts
@@ -27,17 +25,14 @@ def problems():
 
 
 def run(ours=OURS, theirs=THEIRS):
-    print(f"{'trace':28s} {'level chain':>30s} {'secant program, HiGHS':>32s}")
-    print(
-        f"{'':28s} {'seconds':>9s} {'cost':>10s} {'gap':>9s} {'seconds':>11s} {'cost':>10s} {'gap':>9s}"
-    )
+    columns = f"{'seconds':>11s} {'cost':>10s} {'gap':>9s}"
+    print(f"{'trace':28s} {'level chain':>32s} {'secant program, HiGHS':>32s}")
+    print(f"{'':28s} {columns} {columns}")
     for name, problem in problems():
         row = []
         for method, time_limit in ((optimum, ours), (secant_program, theirs)):
             began = time.perf_counter()
-            schedule = method(problem, time_limit=limit)
-            row += [time.perf_counter() - began, schedule.cost, schedule.gap]
-        print(
-            "{:28s} {:9.1f} {:10.1f} {:9.3%} {:11.1f} {:10.1f} {:9.2%}".format(name, *row),
-            flush=True,
-        )
+            schedule = method(problem, time_limit=time_limit)
+            seconds = time.perf_counter() - began
+            row.append(f"{seconds:11.1f} {schedule.cost:10.1f} {schedule.gap:9.3%}")
+        print(f"{name:28s} {' '.join(row)}", flush=True)

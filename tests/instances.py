@@ -1,10 +1,13 @@
 "Instances that several test files and bench share, each under its name; one section a part."
 
+import pickle
+import time
 from dataclasses import replace
 from functools import cache
 from itertools import product
 
 import numpy as np
+import pandas as pd
 from hypothesis import strategies as st
 
 from serving_or.blocks.cluster import BLOOM, Cluster
@@ -304,3 +307,69 @@ BAD_REQUESTS = [
     ["1", "2", "3"], [1, None, 2], [1, 2j, 3], [[1, 2, 3]], [[1], [2, 3]],
     np.ma.masked_array([1, 2, 3], [0, 1, 0]),
 ]  # fmt: skip
+
+
+# ---- what people hand to doors by mistake ----
+
+ODD_THINGS = [
+    None, "", "x", "3", b"x", True, False, -1, 0, 1, 2, 2.5, np.nan, np.inf, -np.inf, 1e308, 1e99,
+    5e-324, 1e19, 2**53, 10**30, 1j, np.int8(3), np.float32(2.5), np.array(3), np.array([3]), [],
+    {}, (), {1: 2}, object(), len, [[1], [2, 3]], pd.NA, pd.NaT, np.datetime64("2020"),
+]  # fmt: skip
+EXTREMES = [np.nan, np.inf, -1.0, -0.0, 1e308, 1e99, 5e-324]
+
+
+def odd_array(rng, *shape):
+    "Whole numbers below 30, in one of many guises; some have an element that is wrong."
+    x = rng.integers(0, 30, shape).astype(float)
+    broken, objects = x.copy(), x.astype(object)
+    if x.size:
+        broken.flat[rng.integers(x.size)] = EXTREMES[rng.integers(len(EXTREMES))]
+        objects.flat[rng.integers(x.size)] = ODD_THINGS[rng.integers(len(ODD_THINGS))]
+    fixed = x.copy()
+    fixed.flags.writeable = False
+    guises = [
+        x, x, x, x.tolist(), x.astype(np.int8), broken, objects, objects.tolist(), fixed,
+        np.ma.array(x, mask=rng.random(shape) < 0.2), x.astype(complex), x.astype(str), x * 1e-300,
+        x * 1e90, x * 1e300, pd.Series(x) if x.ndim == 1 else pd.DataFrame(x),
+    ]  # fmt: skip
+    return guises[rng.integers(len(guises))]
+
+
+def odd(rng, good, share=0.1):
+    "A good value, or now and then anything at all."
+    return ODD_THINGS[rng.integers(len(ODD_THINGS))] if rng.random() < share else good
+
+
+class Visitor:
+    "Calls doors, and remembers what went otherwise than documented."
+
+    def __init__(self, *errors, seconds=5.0):
+        self.errors, self.seconds, self.calls, self.wrong = errors, seconds, 0, []
+
+    def call(self, door, *arguments, **keywords):
+        "The answer, or None where the door refuses."
+        before = pickle.dumps((arguments, keywords)) if self._whole(arguments, keywords) else None
+        began, answer = time.perf_counter(), None
+        self.calls += 1
+        try:
+            answer = door(*arguments, **keywords)
+        except self.errors as error:
+            if type(pickle.loads(pickle.dumps(error))) is not type(error) or len(str(error)) > 2000:
+                self._note(door, error, arguments, keywords)
+        except Exception as error:
+            self._note(door, error, arguments, keywords)
+        if time.perf_counter() - began > self.seconds:
+            self._note(door, "slow", arguments, keywords)
+        if before is not None and pickle.dumps((arguments, keywords)) != before:
+            self._note(door, "arguments changed", arguments, keywords)
+        return answer
+
+    def _whole(self, *things):
+        try:
+            return bool(pickle.dumps(things))
+        except (TypeError, AttributeError, pickle.PicklingError):
+            return False
+
+    def _note(self, door, what, arguments, keywords):
+        self.wrong.append(f"{door.__name__}: {what!r} for {arguments!r:.300} {keywords!r:.300}")

@@ -142,8 +142,10 @@ def _positive(value: Any, name: str, least: float = 0.0, above: float | None = N
 
 
 def _times(values: Any, name: str, shape: tuple[int, ...], infinite: bool = False) -> np.ndarray:
-    "An array of sizes or times; one row may be given flat, one number for one server."
+    "An array of sizes or times; one number stands for all, and one row may be given flat."
     x = finite(values, name, infinite=infinite)
+    if x.ndim == 0:
+        x = np.broadcast_to(x, shape)
     x = x.reshape((1,) * (len(shape) - x.ndim) + x.shape)
     if x.shape != shape:
         raise ValueError(f"{name} has shape {x.shape}; servers and clients need {shape}")
@@ -222,7 +224,7 @@ class Cluster(Record):
         Time per block and generated token, in ``time_unit``.
     rtt : array_like (clients, n)
         t, round trip per generated token; infinity where a client cannot reach a server. One row
-        may be given flat.
+        may be given flat. One number, for the times and the rent, stands for all servers alike.
     prefill_tau, prefill_rtt : array_like (n,), (clients, n), optional
         The same two for the prompt, that is, for the first token. Where they are None, ``tau`` and
         ``rtt`` count; the properties ``prompt_tau`` and ``prompt_rtt`` say which.

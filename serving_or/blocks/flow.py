@@ -20,7 +20,7 @@ from serving_or.blocks.plan import (
     checked,
     token_time,
 )
-from ..tools.answers import Clock, Infeasible, NotFound, Scope, Status
+from ..tools.answers import Clock, Infeasible, NotFound, Scope, Status, progress
 from ..tools.plots import bars
 from ..tools.programs import Builder, Program, solve
 
@@ -219,7 +219,11 @@ def _walk(out: dict[tuple[int, int], list[int]], c: int, blocks: np.ndarray) -> 
 
 # %% ../../nbs/blocks/04_flow.ipynb #90b3cc5f
 def route_exact(
-    cluster: Cluster, placement: Placement, requests: Any, time_limit: float | None = 10.0
+    cluster: Cluster,
+    placement: Placement,
+    requests: Any,
+    time_limit: float | None = 10.0,
+    verbose: bool = False,
 ) -> Plan:
     """The best routing through a placement, by integer programming.
 
@@ -231,6 +235,8 @@ def route_exact(
         See `Cluster.demand`.
     time_limit : float, optional
         Seconds, at least 0; None is no limit.
+    verbose : bool
+        Show one line with seconds, cost and bound.
 
     Returns
     -------
@@ -258,7 +264,10 @@ def route_exact(
     clock = Clock(time_limit)
     check_spans(cluster, placement)
     check_memory(cluster, placement)
-    return exact_for(cluster, placement, cluster.demand(requests), clock)
+    with progress(verbose, "route_exact", time_limit) as line:
+        plan = exact_for(cluster, placement, cluster.demand(requests), clock)
+        line.show(plan.cost, plan.bound)
+    return plan
 
 
 def exact_for(cluster: Cluster, placement: Placement, demand: np.ndarray, clock: Clock) -> Plan:

@@ -181,6 +181,9 @@ def even_split(experts: int, extra: int) -> np.ndarray:
 
 
 # %% ../../nbs/experts/01_model.ipynb #6e1b2ed7
+MOST_EXTRA = 1_000_000  # some methods hold a number for each extra GPU
+
+
 def _check_labels(labels: Any, name: str, count: int) -> tuple | None:
     "Labels as a tuple of the right length, or None."
     if labels is None:
@@ -202,7 +205,7 @@ class Problem(Record):
         Load of each expert in each step, at least 0; a data frame's labels are kept. Step t's
         loads are known when step t's placement is chosen.
     extra : int
-        Extra GPUs ``k``, beyond one for each expert.
+        Extra GPUs ``k``, beyond one for each expert; at most a million.
     move_price : float
         Cost of adding one GPU to an expert, in the unit of latency; 2.0 is the l1 objective.
     start : array_like (m,), optional
@@ -237,7 +240,7 @@ class Problem(Record):
         times = labels_of(self.loads, 0) if self.times is None else self.times
         loads = check_loads(self.loads, ndim=2)
         steps, experts = loads.shape
-        extra = whole(self.extra, "extra")
+        extra = whole(self.extra, "extra", most=MOST_EXTRA)
         start = even_split(experts, extra) if self.start is None else self.start
         self._put(
             loads=loads,

@@ -41,7 +41,7 @@ def wait_cost(steps: ArrayLike, wait: ArrayLike, load: float, move_price: float)
     steps : array_like of int
         How long the load lasts, n.
     wait : array_like of int, or inf
-        Steps to wait, c; infinity is never to move.
+        Steps to wait, d; infinity is never to move.
     load : float
         Load of the busy expert, r.
     move_price : float
@@ -52,8 +52,8 @@ def wait_cost(steps: ArrayLike, wait: ArrayLike, load: float, move_price: float)
     ndarray
         In the unit of latency.
     """
-    n, c = np.asarray(steps, float), np.asarray(wait, float)
-    return n * load / 2 + np.minimum(n, c) * load / 2 + move_price * (n > c)
+    n, d = np.asarray(steps, float), np.asarray(wait, float)
+    return n * load / 2 + np.minimum(n, d) * load / 2 + move_price * (n > d)
 
 
 # %% ../../nbs/experts/06_policies.ipynb #7c460ef8

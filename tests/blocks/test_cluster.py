@@ -180,6 +180,12 @@ def test_arrays_are_copies_that_stay():
     Cluster(**GOOD | dict(memory=memory.astype(np.int8)))
 
 
+def test_one_number_for_all():
+    c = Cluster(2, 1, 1, [3, 4], tau=5, rtt=6, hop=7, rent=8)
+    assert c == Cluster(2, 1, 1, [3, 4], [5, 5], [[6, 6]], hop=[[7, 7], [7, 7]], rent=[8, 8])
+    assert Cluster(2, 1, 1, 9, 5, 6).n == 1
+
+
 def test_a_cluster_is_a_value(tmp_path):
     c = Cluster(**GOOD | dict(rtt=[[1, np.inf]], hop=np.eye(2), domain=["x", 3], rent=[1, 2]))
     same = Cluster(**GOOD | dict(rtt=[1, np.inf], hop=np.eye(2), domain=("x", 3), rent=[1.0, 2]))

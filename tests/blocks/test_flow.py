@@ -15,8 +15,8 @@ from serving_or.blocks.flow import (
     route_exact,
 )
 from serving_or.blocks.link_program import best_routing
-from serving_or.blocks.plan import BadPlan, Placement, check, token_time, visits
-from serving_or.blocks.routing import bulk, lone_bound, route
+from serving_or.blocks.plan import BadPlan, Chain, Placement, check, token_time, visits
+from serving_or.blocks.routing import bulk, cheapest, lone_bound, route, route_direct
 from serving_or.tools.answers import Infeasible, NotFound, Scope
 from serving_or.tools.programs import solve
 from tests.instances import (
@@ -25,6 +25,9 @@ from tests.instances import (
     STUCK,
     STUCK_AT,
     THREE,
+    Visitor,
+    odd,
+    odd_array,
     placed_cluster,
     random_placement,
     tiny_cluster,
@@ -201,6 +204,14 @@ def test_time_limits_are_checked(wrong):
     assert caught.value.unserved.tolist() == [4] and caught.value.bound >= 0
 
 
+def test_one_line_if_asked(capfd):
+    route_exact(THREE, BEST, 4)
+    assert capfd.readouterr() == ("", "")
+    route_exact(THREE, BEST, 4, verbose=True)
+    said = capfd.readouterr()
+    assert said.out == "" and "route_exact" in said.err and "80" in said.err
+
+
 def test_requests_are_read_once(monkeypatch):
     "Each door reads them, and no room behind it."
     read, seen = Cluster.demand, []
@@ -210,6 +221,75 @@ def test_requests_are_read_once(monkeypatch):
     route_exact(THREE, BEST, 4)
     check(THREE, BEST, chains, 4)
     assert len(seen) == 4
+
+
+def odd_cluster(rng, visitor):
+    "A cluster from arguments of which some are wrong; a plain one where that is refused."
+    n, C, L = int(rng.integers(1, 5)), int(rng.integers(1, 3)), int(rng.integers(1, 7))
+    given = dict(blocks=L, block_size=2, cache_size=rng.choice([0, 1, 0.1, 5e-324, 1e99]))
+    given |= dict(memory=odd_array(rng, n), tau=odd_array(rng, n), rtt=odd_array(rng, C, n))
+    more = dict(
+        prefill_tau=odd_array(rng, n),
+        prefill_rtt=odd_array(rng, C, n),
+        hop=odd_array(rng, n, n),
+        rent=odd_array(rng, n),
+        domain=list("abcdefgh"[:n]),
+        servers=[f"s{j}" for j in range(n)],
+        clients=list("uvw"[:C]),
+        memory_unit="GB",
+        alike=bool(rng.random() < 0.7),
+    )
+    given |= {name: value for name, value in more.items() if rng.random() < 0.2}
+    given = {name: odd(rng, value, 0.03) for name, value in given.items()}
+    made = visitor.call(Cluster, **given)
+    if made is not None and made.blocks < 1000:
+        return made
+    whole = lambda *shape: rng.integers(0, 9, shape).astype(float)
+    return Cluster(L, 2, 1, 4 * whole(n), 1 + whole(n), whole(C, n), hop=whole(n, n))
+
+
+def test_doors_meet_anything(capsys):
+    """Clusters, placements, chains, demands, routings and plans from arguments of any kind: only
+    the documented errors, in time, nothing changed, and no bound above a cost.
+    """
+    visitor = Visitor(ValueError, NotFound)
+    for seed in range(cases(4000, 150)):
+        rng = np.random.default_rng(seed)
+        c = odd_cluster(rng, visitor)
+        demand = odd(rng, odd_array(rng, len(c.clients)) if rng.random() < 0.5 else 4, 0.15)
+        visitor.call(c.demand, demand)
+        visitor.call(c.take, odd(rng, rng.random(c.n) < 0.5, 0.3))
+        visitor.call(c.counts, odd(rng, 3, 0.5))
+        good = random_placement(rng, c)
+        a, m = (
+            odd(rng, v, 0.1) if rng.random() < 0.9 else odd_array(rng, c.n)
+            for v in (good.a, good.m)
+        )
+        place = odd(rng, visitor.call(Placement, a, m) or good, 0.05)
+        visitor.call(Chain, *(odd(rng, v, 0.2) for v in (0, (0,), (c.blocks,), 1)))
+        slots = odd(rng, odd_array(rng, c.n), 0.1)
+        for door in (cheapest, route_direct):
+            visitor.call(door, odd(rng, c, 0.02), place)
+            visitor.call(door, c, place, slots)
+        visitor.call(coverage, odd(rng, c, 0.02), place)
+        lone = visitor.call(lone_bound, c, demand)
+        forward = bool(c.hop is not None and rng.random() < 0.3)
+        plans = [
+            visitor.call(route, odd(rng, c, 0.02), place, demand, forward=forward),
+            visitor.call(route_exact, c, place, demand, time_limit=odd(rng, 2.0, 0.1)),
+        ]
+        for plan in filter(None, plans):
+            assert plan.bound <= plan.cost
+            assert plan.forward or lone is None or lone <= plan.cost * CLOSE
+            claims = dict(bound=plan.bound, status=None, guarantee=np.inf, scope="placement")
+            claims = {name: odd(rng, value, 0.2) for name, value in claims.items()}
+            chains, served = odd(rng, plan.chains, 0.1), odd(rng, plan.requests, 0.1)
+            visitor.call(check, c, plan.placement, chains, served, forward=plan.forward, **claims)
+            for show in (plan.summary, plan.to_frame, plan.plot):
+                visitor.call(show)
+    with capsys.disabled():
+        print(f"\n{visitor.calls} calls of the doors of clusters, plans, routing and flows")
+    assert not visitor.wrong, "\n".join(visitor.wrong[:9])
 
 
 def test_the_live_example_answers_everywhere():

@@ -188,6 +188,12 @@ def test_bad_extra(extra):
         Problem([[1, 2]], extra)
 
 
+def test_a_million_extra_gpus_are_enough():
+    assert Problem([[1, 2]], 10**6).start.tolist() == [500_000, 500_000]
+    with pytest.raises(ValueError, match="at most 1000000"):
+        Problem([[1, 2]], 10**6 + 1)
+
+
 @pytest.mark.parametrize("price", BAD_PRICES, ids=str)
 def test_bad_price(price):
     with pytest.raises(ValueError, match="move_price is .*finite number, at least 0"):
