@@ -9,6 +9,7 @@ __all__ = ["Frontier", "rental"]
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -26,7 +27,7 @@ MOST_RENTALS = 20_000
 
 def kinds(cluster: Cluster) -> np.ndarray:
     "Memory, tau and rent of each kind, the largest first ``(kinds, 3)``."
-    rows = np.stack([cluster.memory, cluster.tau, cluster.rent], axis=1)
+    rows = np.array([cluster.memory, cluster.tau, cluster.rent], float).T
     return np.unique(rows, axis=0)[::-1]
 
 
@@ -119,7 +120,7 @@ class Frontier(Record):
     points: tuple
     complete: bool
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         offers = tuple(tuple(float(v) for v in kind) for kind in self.offers)
         points = tuple((float(r), tuple(map(int, u)), plan) for r, u, plan in self.points)
         self._put(requests=self.cluster.demand(self.requests), offers=offers, points=points)
@@ -194,7 +195,7 @@ class Frontier(Record):
         ]
         return "\n".join(lines + ["stopped by the time limit"] * (not self.complete))
 
-    def to_frame(self):
+    def to_frame(self) -> Any:
         """A pandas table with a row for each point."""
         import pandas as pd
 
@@ -210,8 +211,9 @@ class Frontier(Record):
         last = max((rent for rent, _, _ in self.points), default=1.0)
         x = np.linspace(0, 1.2 * last, 121)
         known = [min((p.cost for r, _, p in self.points if r <= v), default=np.nan) for v in x]
-        words = dict(xlabel="rent", ylabel=f"{self.cluster.time_unit} per token")
-        return lines({"best plan found": known}, x=x, title="what a rent buys", **words)
+        cost = f"{self.cluster.time_unit} per token"
+        series = {"best plan found": np.array(known)}
+        return lines(series, x=x, title="what a rent buys", xlabel="rent", ylabel=cost)
 
 
 def _relaxed(cluster: Cluster, offers, counts) -> Cluster:
@@ -227,7 +229,7 @@ def _relaxed(cluster: Cluster, offers, counts) -> Cluster:
 
 # %% ../../nbs/blocks/12_renting.ipynb #3c71d608
 def rental(
-    cluster: Cluster, requests, time_limit: float | None = 30.0, verbose: bool = False
+    cluster: Cluster, requests: Any, time_limit: float | None = 30.0, verbose: bool = False
 ) -> Frontier:
     """The rental frontier: plans in the order of rent, each faster than all cheaper ones.
 
@@ -287,7 +289,7 @@ def rental(
 
 
 # %% ../../nbs/blocks/12_renting.ipynb #12d4360d
-def what_to_rent(target=60, requests=4) -> Picture:
+def what_to_rent(target=60, requests=4):
     """The frontier of a small fleet, and the cheapest rental that meets a target."""
     names = ["large 1", "large 2", "large 3", "small 1", "small 2", "small 3", "small 4"]
     cluster = Cluster(
