@@ -378,6 +378,14 @@ class RobustPlan(Result):
     ------
     ValueError
         When capacity for the requests is not left after every loss.
+
+    Examples
+    --------
+    >>> from serving_or.blocks import Cluster, robust
+    >>> c = Cluster(2, 1, 1, memory=[6, 6, 6], tau=[1, 2, 3], rtt=[1, 1, 1])
+    >>> print(robust(c, 2).summary().splitlines()[0])
+    survives the loss of any 1 of 3 domains: at least 4 requests of capacity are left on every
+    block; at worst 5 ms per token
     """
 
     plan: Plan

@@ -112,6 +112,17 @@ class Frontier(Record):
     ------
     ValueError
         When rents do not rise or costs do not fall.
+
+    Examples
+    --------
+    >>> from serving_or.blocks import Cluster, rental
+    >>> c = Cluster(2, 4, 1, [14, 7, 7], tau=[1, 2, 2], rtt=[5, 3, 6], rent=[3, 1, 1])
+    >>> frontier = rental(c, 2)
+    >>> rent, counts, plan = frontier.cheapest(target=10)
+    >>> rent, counts, plan.cost
+    (3.0, (1, 0), 7.0)
+    >>> frontier.rent_bound(target=10)
+    3.0
     """
 
     cluster: Cluster
