@@ -363,7 +363,7 @@ def losses(plan: Plan, failures: int = 1, time_limit: float | None = None) -> di
 class RobustPlan(Result):
     """A plan that survives. Its value and bound are those of the plan while nothing has failed.
 
-    Attributes
+    Parameters
     ----------
     plan : Plan
         While nothing has failed.

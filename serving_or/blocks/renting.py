@@ -95,7 +95,7 @@ def _undominated(points: list) -> list:
 class Frontier(Record):
     """What to rent for which latency.
 
-    Attributes
+    Parameters
     ----------
     cluster : Cluster
         All servers on offer.
