@@ -18,6 +18,7 @@ from serving_or.blocks.bounds import (
 )
 from serving_or.blocks.line_program import capacity_hull
 from serving_or.blocks.link_program import enumeration
+from serving_or.blocks.routing import cheapest_patterns
 from tests.instances import EXAMPLE_A
 
 
