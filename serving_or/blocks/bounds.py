@@ -227,6 +227,13 @@ class ChainBound(Record):
         Best bound and value of the small program after each round.
     seconds : float
         Not compared.
+
+    Examples
+    --------
+    >>> c = Cluster(4, 4, 1, memory=[16, 12, 12], tau=[10, 20, 20], rtt=[10, 10, 10])
+    >>> found = chain_bound(c, 4)
+    >>> str(found.scope), int((found.multipliers > 0).sum()) > 0
+    ('relayed', True)
     """
 
     cluster: Cluster = field(repr=False)

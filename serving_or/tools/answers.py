@@ -4,9 +4,10 @@
 
 # %% auto #0
 __all__ = [
+    "Array",
+    "Tuple",
     "OPTIMALITY",
     "ROUNDING",
-    "F",
     "log",
     "gap",
     "ratio",
@@ -33,6 +34,7 @@ __all__ = [
 ]
 
 # %% ../../nbs/tools/01_answers.ipynb #33029b57
+#| code-fold: true
 import functools
 import inspect
 import json
@@ -63,6 +65,10 @@ from typing import (
 )
 
 import numpy as np
+
+# a field that is given as anything like an array, or a tuple, and kept as one
+Array = np.ndarray | Any
+Tuple = tuple | Any
 
 # %% ../../nbs/tools/01_answers.ipynb #39940c1d
 OPTIMALITY = 1e-6  # relative gap at which an answer is optimal, unless the call says otherwise
@@ -159,6 +165,7 @@ class Scope(StrEnum):
 
 
 # %% ../../nbs/tools/01_answers.ipynb #1f80e8e4
+#| code-fold: true
 class Infeasible(ValueError):
     """Proved: there is no answer.
 
@@ -215,6 +222,7 @@ class TooLarge(ValueError):
 
 
 # %% ../../nbs/tools/01_answers.ipynb #a6a56430
+#| code-fold: true
 def _as_float(value: Any) -> float:
     "A number as a float, and NaN for whatever is not a number."
     if isinstance(value, np.ndarray) and value.ndim == 0 and not np.ma.isMaskedArray(value):
@@ -256,6 +264,7 @@ def _refuse(value: Any, name: str, what: str, others: int = 0) -> NoReturn:
 
 
 # %% ../../nbs/tools/01_answers.ipynb #08ab3245
+#| code-fold: true
 _MOST = 2**53  # every whole number up to it is a float
 
 
@@ -401,6 +410,7 @@ def choice(value: Any, name: str, allowed: Iterable[Any]) -> Any:
 
 
 # %% ../../nbs/tools/01_answers.ipynb #8cc7a972
+#| code-fold: true
 def _numbers(values: Any, name: str) -> np.ndarray:
     "Anything that is an array of numbers, as float64; a fresh array."
     if np.ma.is_masked(values):
@@ -570,6 +580,7 @@ def _is_mask(values: Any) -> bool:
 
 
 # %% ../../nbs/tools/01_answers.ipynb #bc098abf
+#| code-fold: true
 def labels_of(frame: Any, axis: int) -> tuple | None:
     """The labels of a pandas object.
 
@@ -601,6 +612,7 @@ def _label(label: Any) -> Any:
 
 
 # %% ../../nbs/tools/01_answers.ipynb #b2962d1e
+#| code-fold: true
 class Clock:
     """Time that is spent, and left.
 
@@ -638,6 +650,7 @@ class Clock:
 
 
 # %% ../../nbs/tools/01_answers.ipynb #76050ef5
+#| code-fold: true
 def write_whole(path: str | os.PathLike, text: str) -> None:
     """Write a text file, whole or not at all.
 
@@ -672,6 +685,7 @@ def write_whole(path: str | os.PathLike, text: str) -> None:
 
 
 # %% ../../nbs/tools/01_answers.ipynb #f481a659
+#| code-fold: true
 def _frozen(value: Any) -> Any:
     "A value that nobody else can change: arrays read-only and not shared, lists as tuples."
     if isinstance(value, np.ndarray):
@@ -716,6 +730,7 @@ def _hashed(value: Any) -> int:
 
 
 # %% ../../nbs/tools/01_answers.ipynb #8b924337
+#| code-fold: true
 KINDS = {"f": "float", "i": "int", "u": "int", "b": "bool", "U": "text"}
 TYPES: dict[str, tuple[type, ...]] = {
     "float": (float, int, str),
@@ -815,6 +830,7 @@ def _no_constant(text: str) -> NoReturn:
 
 
 # %% ../../nbs/tools/01_answers.ipynb #2578532e
+#| code-fold: true
 _RECORDS: dict[str, type["Record"]] = {}
 
 
@@ -924,6 +940,7 @@ def _dumped(value: Any) -> str:
 
 
 # %% ../../nbs/tools/01_answers.ipynb #1ef06225
+#| code-fold: true
 def lowered(bound: Any, value: Any, name: str = "bound") -> Any:
     """A bound, lowered to the value where it lies above it by rounding only.
 
@@ -1037,10 +1054,10 @@ class Result(Record):
 
 
 # %% ../../nbs/tools/01_answers.ipynb #49288cb5
-F = TypeVar("F", bound=Callable[..., Any])
+_F = TypeVar("_F", bound=Callable[..., Any])
 
 
-def door(function: F) -> F:
+def door(function: _F) -> _F:
     """Mark a front door: arguments that are annotated with a `Record` are checked to be one.
 
     Parameters
@@ -1073,7 +1090,7 @@ def door(function: F) -> F:
                 _is_one(args[at] if at < len(args) else kwargs[name], name, kinds)
         return function(*args, **kwargs)
 
-    return cast(F, checked)
+    return cast(_F, checked)
 
 
 @functools.cache
@@ -1097,6 +1114,7 @@ def _is_one(value: Any, name: str, kinds: tuple[type, ...]) -> None:
 
 
 # %% ../../nbs/tools/01_answers.ipynb #75f67bf6
+#| code-fold: true
 log = logging.getLogger("serving_or")
 log.addHandler(logging.NullHandler())
 

@@ -981,6 +981,12 @@ class Device(Record):
         Gigabytes on the label; 0 where there is none.
     source : str
         Where the numbers stand.
+
+    Examples
+    --------
+    >>> gpu = Device("mine", memory=24 * GB, tau=5.0, slope=0.1, base=40.0)
+    >>> gpu.prefill(100)
+    50.0
     """
 
     name: str

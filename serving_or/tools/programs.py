@@ -15,6 +15,7 @@ __all__ = [
 ]
 
 # %% ../../nbs/tools/08_programs.ipynb #52858886
+#| code-fold: true
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -78,6 +79,7 @@ def _check_vector(values: np.ndarray, name: str, size: int, of: str) -> None:
 
 
 # %% ../../nbs/tools/08_programs.ipynb #f3ef5279
+#| code-fold: true
 class Builder:
     """Collects columns and rows in blocks, and makes a `Program` of them.
 
@@ -245,8 +247,9 @@ def _column_terms(
 
 
 # %% ../../nbs/tools/08_programs.ipynb #79884e96
+#| code-fold: true
 def _implied(program: Program, passes: int = 3) -> tuple[np.ndarray, np.ndarray]:
-    "Limits of the columns; where one is missing, the best that (eq-programs-implied) gives."
+    "Limits of the columns; where one is missing, the best that a few passes over the rows imply."
     A = program.matrix.tocoo()
     lower, upper = program.lower.copy(), program.upper.copy()
     for _ in range(passes):
@@ -351,6 +354,7 @@ def dual_bound(program: Program, multipliers: Any) -> float:
 
 
 # %% ../../nbs/tools/08_programs.ipynb #177a8305
+#| code-fold: true
 class Outcome(StrEnum):
     "How a solve ended; compares equal to its text."
 
@@ -400,6 +404,7 @@ class Solution(Record):
 
 
 # %% ../../nbs/tools/08_programs.ipynb #6f6eafbb
+#| code-fold: true
 def _without_solver(program: Program) -> Solution | None:
     "The answer where it can be seen without a solver."
     p = program
@@ -424,6 +429,7 @@ def _without_solver(program: Program) -> Solution | None:
 
 
 # %% ../../nbs/tools/08_programs.ipynb #e552dcff
+#| code-fold: true
 _LARGEST, _SMALLEST = 2.0**40, 2.0**-13  # rows with all entries beyond are scaled
 
 
@@ -460,6 +466,7 @@ def _scaled(program: Program, unit: float | None) -> tuple[Program, int, np.ndar
 
 
 # %% ../../nbs/tools/08_programs.ipynb #4e5b340d
+#| code-fold: true
 @dataclass
 class _Said:
     "What a solver says, in its own units."
@@ -575,6 +582,7 @@ def _with_highs(
 
 
 # %% ../../nbs/tools/08_programs.ipynb #0116810f
+#| code-fold: true
 def _with_scipy(program: Program, clock: Clock, tolerance: float) -> _Said:
     "One run of SciPy's copy of HiGHS."
     words = {0: Outcome.OPTIMAL, 1: Outcome.TIME_LIMIT, 2: Outcome.INFEASIBLE}
@@ -620,7 +628,8 @@ def _scipy_linear(p: Program, words: dict, limit: dict) -> _Said:
         method="highs",
         options=limit,
     )
-    said = _Said(words[answer.status], answer.x, unclear=answer.status == 4)
+    # it calls unbounded programs infeasible at times
+    said = _Said(words[answer.status], answer.x, unclear=answer.status in (2, 4))
     if answer.x is not None and answer.ineqlin.marginals is not None:
         said.multipliers = y = np.zeros(p.low.size)
         y[same] = answer.eqlin.marginals
@@ -631,7 +640,9 @@ def _scipy_linear(p: Program, words: dict, limit: dict) -> _Said:
 
 
 # %% ../../nbs/tools/08_programs.ipynb #5a218a62
+#| code-fold: true
 _FEASIBLE = 1e-6  # relative; the most by which a point may break a limit
+_GRACE = 0.3  # seconds for a point that was found in time and needs a last touch
 
 
 def _fits(program: Program, x: np.ndarray) -> bool:
@@ -663,7 +674,7 @@ def _point(program: Program, x: np.ndarray | None, clock: Clock) -> np.ndarray |
 def _completed(program: Program, near: np.ndarray, clock: Clock) -> np.ndarray | None:
     "The best point with the same whole numbers, by a linear program."
     whole = program.integer
-    if whole.all() or not whole.any() or clock.over():
+    if whole.all() or not whole.any():
         return None
     fixed = replace(
         program,
@@ -671,10 +682,11 @@ def _completed(program: Program, near: np.ndarray, clock: Clock) -> np.ndarray |
         upper=np.where(whole, near, program.upper),
         integer=np.zeros_like(whole),
     )
-    return solve(fixed, clock.left()).x
+    return solve(fixed, max(clock.left(), _GRACE)).x
 
 
 # %% ../../nbs/tools/08_programs.ipynb #e2427af8
+#| code-fold: true
 _MARGIN = 1e-9  # relative; what is taken off a bound that is the solver's word
 
 
@@ -838,7 +850,7 @@ def solve(
     if easy is not None:
         return replace(easy, seconds=clock.spent())
     said = _run(program, clock, begin, tolerance, unit, options)
-    if said.unclear:
+    if said.unclear and program.cost.any():
         said.outcome = _infeasible_or_unbounded(program, clock)
     found = _told(program, said, clock)
     if found.status == Outcome.IMPRECISE and unit is None and 0 < abs(found.value) < np.inf:
@@ -890,8 +902,6 @@ def _run(
 
 def _infeasible_or_unbounded(program: Program, clock: Clock) -> Outcome:
     "Which of the two: without costs nothing is unbounded."
-    if not program.cost.any():
-        return Outcome.FAILED
     answer = solve(replace(program, cost=np.zeros_like(program.cost)), clock.left())
     words = {Outcome.INFEASIBLE: Outcome.INFEASIBLE, Outcome.OPTIMAL: Outcome.UNBOUNDED}
     return words.get(answer.status, answer.status)
@@ -924,6 +934,7 @@ def relaxation(program: Program, time_limit: float | None = None) -> float:
 
 
 # %% ../../nbs/tools/08_programs.ipynb #c75aa45d
+#| code-fold: true
 class Model:
     """A linear program that grows, solved again from where the last solve ended.
 
@@ -1084,9 +1095,10 @@ class Model:
         if easy is not None:
             return replace(easy, seconds=clock.spent())
         said = self._said(program, clock)
-        if said.unclear and program is not None:
-            said.outcome = _infeasible_or_unbounded(program, clock)
         if prove and program is not None:
+            if said.unclear or said.outcome == Outcome.FAILED:
+                # from the beginning
+                return solve(program, clock.left(), unit=2.0**self._e)
             return _told(program, said, clock)
         x = said.x
         value = np.inf if x is None else float(np.concatenate(self._vectors["cost"]) @ x)
