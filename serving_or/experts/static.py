@@ -319,6 +319,13 @@ class StaticPlacement(Result):
     ------
     ValueError
         When shapes or sums do not fit, or the bounds contradict the value.
+
+    Examples
+    --------
+    >>> q = [[1, 0, 0], [0, 1, 0]]
+    >>> both = StaticPlacement([[6, 1, 1], [1, 6, 1]], [1, 1, 0], [1, 1, 0], q)
+    >>> print(both.summary())
+    value 6, bound 6, ratio 1.0000 (guaranteed 1.667; feasible)
     """
 
     loads: np.ndarray = field(repr=False)

@@ -22,6 +22,7 @@ __all__ = [
     "MOST_BYTES",
     "MOST_DEPTH",
     "MOST_SHOWN",
+    "MOST_NOTED",
     "T",
     "quantity",
     "Mistake",
@@ -456,6 +457,7 @@ def _bare(hint: Any) -> type | None:
 MOST_BYTES = 1 << 20  # of a file, and of what it says with its aliases written out
 MOST_DEPTH = 40  # lists and mappings inside each other
 MOST_SHOWN = 20  # mistakes in a message; the exception holds them all
+MOST_NOTED = 1000  # repeated keys and bad characters, after which reading ends
 _DEEP = ("lists and mappings stand too deep inside each other", f"at most {MOST_DEPTH} deep")
 
 
@@ -554,13 +556,19 @@ class _Stack:
         top = self.frames[-1] if self.frames else None
         return top is not None and isinstance(top.node.value, dict) and top.key is None
 
+    def note(self, place: tuple, line: int, wrong: str, must: str) -> None:
+        """Keep a mistake; stop when there are very many."""
+        self.mistakes.append((place, line, wrong, must))
+        if len(self.mistakes) == MOST_NOTED:
+            raise _Stop(line, "it has too many mistakes", "right so far")
+
     def put_key(self, text: str, line: int) -> None:
         """A key; when it stands here already, both lines are told."""
         top = self.frames[-1]
         self.weight += len(text)
         if text in top.node.parts:
             wrong = f"stands here again, after line {top.node.lines[text]}"
-            self.mistakes.append((self.place(text), line, wrong, "given once"))
+            self.note(self.place(text), line, wrong, "given once")
         top.key, top.line = text, line
 
     def put_value(self, value: Any, line: int, weight: int, anchor: str | None = None) -> None:
@@ -672,7 +680,7 @@ def _put(stack: _Stack, text: str, line: int, quoted: bool, anchor: str | None =
             value, wrong = None, f"is {_shown(text)}, larger than a computer's numbers"
         stack.put_value(value, line, len(text), anchor)
     if wrong:
-        stack.mistakes.append((place, line, wrong, "written in another way"))
+        stack.note(place, line, wrong, "written in another way")
 
 
 # %% ../../nbs/tools/04_files.ipynb #09aba08c

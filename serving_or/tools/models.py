@@ -66,7 +66,6 @@ def _latent(d: int, n: int, q: int, r: int, rho: int, e: int, v: int) -> int:
 
 
 # %% ../../nbs/tools/05_models.ipynb #af212453
-#| code-fold: true
 NF4 = 4.25  # bits a parameter of the 4-bit NormalFloat with its scales, as PETALS measured
 MXFP4 = 4 + 8 / 32  # bits a parameter: 32 numbers share a scale of 8 bits
 PETALS_OVERHEAD = 0.01  # descriptions of tensors and quantisation tables, as PETALS counts
@@ -981,6 +980,12 @@ class Device(Record):
         Gigabytes on the label; 0 where there is none.
     source : str
         Where the numbers stand.
+
+    Examples
+    --------
+    >>> gpu = Device("mine", memory=24 * GB, tau=5.0, slope=0.1, base=40.0)
+    >>> gpu.prefill(100)
+    50.0
     """
 
     name: str
