@@ -7,7 +7,7 @@ import numpy as np
 
 from serving_or.blocks import Cluster
 from serving_or.blocks.cluster import scatter
-from serving_or.blocks.line_program import line_program
+from serving_or.blocks.line_program import block_line_program
 from serving_or.blocks.link_program import paper_program
 from serving_or.tools.data import load_topology
 from serving_or.tools.programs import relaxation, solve
@@ -43,8 +43,8 @@ def run():
     print("  ", HEAD)
     for n, L, R, seed in ((3, 6, 3, 0), (4, 6, 4, 0), (5, 8, 4, 0), (6, 10, 6, 1)):
         c = tight(n, L, R, seed)
-        for kind, build in (("line", line_program), ("paper", paper_program)):
+        for kind, build in (("line", block_line_program), ("paper", paper_program)):
             row(f"random, n={n} L={L} R={R}", kind, build(c, c.demand(R)))
     for name, R in (("abovenet", 8), ("bellcanada", 16)):
         c = scatter(load_topology(name), seed=0)
-        row(f"{name}, n={c.n} L={c.blocks} R={R}", "line", line_program(c, c.demand(R)))
+        row(f"{name}, n={c.n} L={c.blocks} R={R}", "line", block_line_program(c, c.demand(R)))

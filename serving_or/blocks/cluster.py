@@ -30,9 +30,11 @@ from typing import Annotated, Any, Self
 import numpy as np
 
 from serving_or.tools.answers import (
+    Array,
     Infeasible,
     NotFound,
     Record,
+    Tuple,
     choice,
     finite,
     labels_of,
@@ -259,16 +261,16 @@ class Cluster(Record):
     blocks: int
     block_size: float
     cache_size: float
-    memory: np.ndarray
-    tau: np.ndarray
-    rtt: np.ndarray
-    prefill_tau: np.ndarray | None = None
-    prefill_rtt: np.ndarray | None = None
-    hop: np.ndarray | None = None
-    rent: np.ndarray | None = None
-    domain: tuple | None = None
-    servers: tuple[str, ...] = ()
-    clients: tuple[str, ...] = ()
+    memory: Array
+    tau: Array
+    rtt: Array
+    prefill_tau: Array | None = None
+    prefill_rtt: Array | None = None
+    hop: Array | None = None
+    rent: Array | None = None
+    domain: Tuple | None = None
+    servers: Tuple = ()
+    clients: Tuple = ()
     memory_unit: str = "bytes"
     time_unit: str = "ms"
     alike: bool = True

@@ -20,9 +20,10 @@ from serving_or.blocks.plan import (
     checked,
     token_time,
 )
+from .routing import Links, bulk
 from ..tools.answers import Clock, Infeasible, NotFound, Scope, Status, progress
 from ..tools.plots import bars
-from ..tools.programs import Builder, Program, solve
+from ..tools.programs import Builder, Outcome, Program, Solution, solve
 
 
 # %% ../../nbs/blocks/04_flow.ipynb #17aabd6d
@@ -250,7 +251,7 @@ def route_exact(
     Infeasible
         When it is proved that this placement cannot serve the requests.
     NotFound
-        When the time limit came first.
+        When the time limit came first, and greedy routing does not serve all.
     ValueError
         For requests or a time limit that cannot be meant.
 
@@ -275,38 +276,60 @@ def exact_for(cluster: Cluster, placement: Placement, demand: np.ndarray, clock:
     R = int(demand.sum())
     if R == 0:
         return checked(cluster, placement, [], demand)
+    chains, total, rest = bulk(cluster, placement, demand)
+    alone = Links(cluster, placement).costs()
+    low = float(alone[demand > 0] @ demand[demand > 0])
+    if rest.any() or total > low:
+        found, answer = _solved(cluster, placement, demand, clock)
+        low = max(low, answer.bound)
+        if found is None and rest.any():
+            raise _no_routing(cluster, placement, demand, clock, answer, low)
+        chains = found or chains
+        late = answer.status == "time_limit"
+    else:
+        late = False
+    cost = sum(c.count * token_time(cluster, c) for c in chains) / R
+    status = Status.TIME_LIMIT if late else None
+    bound = min(low / R, cost)
+    return checked(cluster, placement, chains, demand, bound, status, scope=Scope.PLACEMENT)
+
+
+def _solved(
+    cluster: Cluster, placement: Placement, demand: np.ndarray, clock: Clock
+) -> tuple[list[Chain] | None, Solution]:
+    "The chains of the integer program's flow, if it has one, and what the solver said."
+    if clock.over():
+        return None, Solution(Outcome.TIME_LIMIT)
     used = np.flatnonzero(placement.m)
-    program = flow_program(
-        cluster, demand, used, placement.a[used], placement.m[used], integer=True
-    )
-    answer = solve(program, clock.left(), tolerance=1e-7)
+    spans = used, placement.a[used], placement.m[used]
+    program = flow_program(cluster, demand, *spans, integer=True)
+    answer, at = solve(program, clock.left(), tolerance=1e-7), program.at
+    if answer.x is None:
+        return None, answer
+    server = used[at["span"]]
+    flow = answer.x[at["flow"]]
+    return peel(at["client"], server, at["entry"], at["blocks"], flow), answer
+
+
+def _no_routing(
+    cluster: Cluster,
+    placement: Placement,
+    demand: np.ndarray,
+    clock: Clock,
+    answer: Solution,
+    low: float,
+) -> Infeasible | NotFound:
+    "Proved, or out of time."
+    R = int(demand.sum())
     if answer.status == "infeasible":
         sessions = coverage(cluster, placement).min()
         message = (
             f"no routing through this placement serves {R} requests; every block has capacity for"
             f" {sessions:.0f} whole sessions"
         )
-        raise cluster.proved(Infeasible(message))
-    if answer.x is None:
-        raise NotFound(
-            f"no routing found in {clock.spent():.1f} s; give more time",
-            served=0,
-            unserved=demand,
-            bound=max(answer.bound / R, 0.0),
-        )
-    at = program.at
-    server = used[at["span"]]
-    chains = peel(at["client"], server, at["entry"], at["blocks"], answer.x[at["flow"]])
-    cost = sum(c.count * token_time(cluster, c) for c in chains) / R
-    return checked(
-        cluster,
-        placement,
-        chains,
-        demand,
-        min(answer.bound / R, cost),
-        status=Status.TIME_LIMIT if answer.status == "time_limit" else None,
-        scope=Scope.PLACEMENT,
-    )
+        return cluster.proved(Infeasible(message))
+    message = f"no routing found in {clock.spent():.1f} s; give more time"
+    return NotFound(message, served=0, unserved=demand, bound=max(low / R, 0.0))
 
 
 # %% ../../nbs/blocks/04_flow.ipynb #c12d414e

@@ -8,7 +8,7 @@ __all__ = [
     "envelope",
     "capacity_hull",
     "memory_hull",
-    "line_program",
+    "block_line_program",
     "twins",
     "read_line",
     "write_line",
@@ -172,7 +172,7 @@ def capacity_picture(memory: int = 24, block: int = 4, requests: int = 24) -> Pi
 
 
 # %% ../../nbs/blocks/06_line_program.ipynb #0c7ca0e6
-def line_program(cluster: Cluster, demand: np.ndarray, cuts: bool = True) -> Program:
+def block_line_program(cluster: Cluster, demand: np.ndarray, cuts: bool = True) -> Program:
     """The program on the line of blocks.
 
     Parameters
@@ -302,7 +302,7 @@ def twins(cluster: Cluster) -> list[np.ndarray]:
 
 # %% ../../nbs/blocks/06_line_program.ipynb #127efd5a
 def read_line(program: Program, x: np.ndarray) -> tuple[Placement, list[Chain]]:
-    """Placement and chains of a solution of `line_program`."""
+    """Placement and chains of a solution of `block_line_program`."""
     z, enter = (np.rint(x[program.at[name]]).astype(int) for name in ("z", "x"))
     m = z.sum(axis=1)
     a = np.where(m > 0, z.argmax(axis=1) + 1, 1)
@@ -315,7 +315,7 @@ def read_line(program: Program, x: np.ndarray) -> tuple[Placement, list[Chain]]:
 
 
 def write_line(program: Program, cluster: Cluster, plan: Plan) -> tuple[np.ndarray, np.ndarray]:
-    """Columns and values of the integers of `line_program` for a plan, equal servers in order."""
+    """Columns and values of the integers of a program for a plan, equal servers in order."""
     a, m, L = plan.placement.a, plan.placement.m, cluster.blocks
     enter = np.zeros(program.at["x"].shape)
     for chain in plan.chains:
@@ -337,7 +337,7 @@ def most_requests(cluster, demand, clock):
     keep = np.flatnonzero(cluster.counts(1))
     if not len(keep):
         return tuple(0 for _ in demand)
-    program = line_program(cluster.take(keep), demand)
+    program = block_line_program(cluster.take(keep), demand)
     low, cost = program.low.copy(), np.zeros(len(program.cost))
     # these rows are the demands
     low[: len(demand)] = 0
@@ -397,7 +397,7 @@ class _Useful:
 
 # %% ../../nbs/blocks/06_line_program.ipynb #bb203ef2
 FORMULATIONS = {
-    "line": (line_program, read_line, write_line),
+    "line": (block_line_program, read_line, write_line),
     "paper": (paper_program, read_paper, write_paper),
 }
 # of a memory; far above what a solver's tolerance of 1e-6 can sell

@@ -30,11 +30,13 @@ from .cluster import Cluster
 from serving_or.tools.answers import (
     OPTIMALITY,
     ROUNDING,
+    Array,
     Infeasible,
     Record,
     Result,
     Scope,
     Status,
+    Tuple,
     choice,
     finite,
     gap,
@@ -68,8 +70,8 @@ class Placement(Record):
     [3, 5, 5]
     """
 
-    a: np.ndarray
-    m: np.ndarray
+    a: Array
+    m: Array
 
     def __post_init__(self) -> None:
         a, m = (
@@ -130,8 +132,8 @@ class Chain(Record):
     """
 
     client: int
-    servers: tuple[int, ...]
-    blocks: tuple[int, ...]
+    servers: Tuple
+    blocks: Tuple
     count: int = 1
 
     def __post_init__(self) -> None:
@@ -478,7 +480,7 @@ class Plan(Result):
     cluster: Cluster
     placement: Placement
     chains: tuple[Chain, ...]
-    requests: np.ndarray
+    requests: Array
     bound: float = 0.0
     status: Status | None = None  # type: ignore[assignment]
     forward: bool = False

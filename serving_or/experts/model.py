@@ -24,6 +24,7 @@ from numpy.typing import ArrayLike
 
 from serving_or.tools.answers import (
     ROUNDING,
+    Array,
     Record,
     Result,
     Scope,
@@ -228,10 +229,10 @@ class Problem(Record):
     (2, 2, [2, 2])
     """
 
-    loads: np.ndarray = field(repr=False)
+    loads: Array = field(repr=False)
     extra: int
     move_price: float = 2.0
-    start: np.ndarray = None  # type: ignore[assignment]
+    start: Array = None
     labels: tuple | None = None
     times: tuple | None = None
 
@@ -339,8 +340,8 @@ class Schedule(Result):
     """
 
     problem: Problem
-    x: np.ndarray = field(repr=False)
-    bounds: np.ndarray = field(default=None, repr=False)  # type: ignore[arg-type]
+    x: Array = field(repr=False)
+    bounds: Array = field(default=None, repr=False)
     status: Status = Status.FEASIBLE
     scope: Scope = Scope.ALL
 

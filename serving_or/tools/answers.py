@@ -4,6 +4,8 @@
 
 # %% auto #0
 __all__ = [
+    "Array",
+    "Tuple",
     "OPTIMALITY",
     "ROUNDING",
     "log",
@@ -63,6 +65,10 @@ from typing import (
 )
 
 import numpy as np
+
+# a field that is given as anything like an array, or a tuple, and kept as one
+Array = np.ndarray | Any
+Tuple = tuple | Any
 
 # %% ../../nbs/tools/01_answers.ipynb #39940c1d
 OPTIMALITY = 1e-6  # relative gap at which an answer is optimal, unless the call says otherwise

@@ -199,9 +199,14 @@ def test_time_limits_are_checked(wrong):
         route_exact(THREE, BEST, 4, time_limit=wrong)
     with pytest.raises(BadPlan):
         route_exact(THREE, Placement([1, 1, 1], [9, 0, 0]), 4)
+    # greedy routing is known to be the best, or at least an answer
+    assert route_exact(THREE, BEST, 4, time_limit=0).gap == 0
+    late = Cluster(2, 1, 1, [4, 4, 9], [1, 1, 1], [1, 2, 9])
+    plan = route_exact(late, Placement([1, 1, 1], [2, 2, 2]), 2, time_limit=0)
+    assert plan.status == "time_limit" and plan.cost == 3.5 and plan.bound == 3
     with pytest.raises(NotFound, match="more time") as caught:
-        route_exact(THREE, BEST, 4, time_limit=0)
-    assert caught.value.unserved.tolist() == [4] and caught.value.bound >= 0
+        route_exact(STUCK, STUCK_AT, 2, time_limit=0)
+    assert caught.value.unserved.tolist() == [2] and caught.value.bound >= 0
 
 
 def test_one_line_if_asked(capfd):

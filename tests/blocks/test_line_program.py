@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from serving_or import blocks
 from serving_or.blocks import BadPlan, Cluster, Infeasible, NotFound, Placement, check, milp
 from serving_or.blocks.line_program import (
+    block_line_program,
     capacity,
     capacity_hull,
     envelope,
-    line_program,
     memory_hull,
     most_requests,
     twins,
@@ -75,8 +75,8 @@ def test_relaxations_are_bounds_and_so_are_any_multipliers(seed):
     small = c.take(c.counts(1) > 0)
     for program in (
         paper_program(small, demand),
-        line_program(small, demand, cuts=False),
-        line_program(small, demand),
+        block_line_program(small, demand, cuts=False),
+        block_line_program(small, demand),
     ):
         answer = solve(program, relaxed=True)
         if answer.status == "optimal":

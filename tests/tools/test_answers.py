@@ -721,4 +721,4 @@ def test_a_door_tells_what_is_no_record():
         assert str(caught.value) == words
     with pytest.raises(TypeError, match="missing"):
         opened()
-    assert opened.__name__ == "opened" and list(inspect.signature(opened).parameters)[0] == "box"
+    assert opened.__name__ == "opened" and next(iter(inspect.signature(opened).parameters)) == "box"
