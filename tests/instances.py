@@ -2,6 +2,7 @@
 
 import pickle
 import time
+from dataclasses import replace
 from functools import cache
 from itertools import product
 
@@ -9,9 +10,10 @@ import numpy as np
 import pandas as pd
 from hypothesis import strategies as st
 
-from serving_or.blocks.cluster import Cluster
+from serving_or.blocks.cluster import BLOOM, Cluster
 from serving_or.blocks.plan import Chain, Placement
 from serving_or.experts.model import Problem, latency
+from serving_or.tools.models import A100, MIG
 
 # ---- experts: placements and problems ----
 
@@ -257,6 +259,10 @@ EXAMPLE_A = Cluster(4, 4, 1, [24, 6, 6], [10, 20, 20], [10, 10, 10])
 THREE = Cluster(4, 4, 1, [16, 12, 12], [10, 20, 20], [10, 10, 10])
 BEST = Placement([1, 3, 3], [2, 2, 2])
 WAYS = [Chain(0, (0, 1), (2, 2), 2), Chain(0, (0, 2), (2, 2), 2)]
+# the same with other memories: CG-BPRR has no placement, the best plan costs 70
+EXAMPLE_A = replace(THREE, memory=[24, 6, 6])
+# reserving for two requests, greedy routing strands one of four; the best routing costs 24.25
+STRANDED = Cluster(4, 1, 2, [7, 19, 24, 1], [1, 5, 4, 6], [1, 12, 8, 11])
 # two requests that greedy routing cannot serve, although coverage promises it
 STUCK = Cluster(3, 1, 1, [5, 4, 6], [0, 2, 1], [1, 7, 7])
 STUCK_AT = Placement([1, 3, 1], [2, 1, 3])
@@ -285,6 +291,13 @@ def random_placement(rng, cluster):
     "Spans that fit, anywhere."
     m = np.array([rng.integers(0, k + 1) for k in cluster.counts(0)])
     return Placement([rng.integers(1, cluster.blocks + 2 - k) for k in m], m)
+
+
+def fleet(n=12, fast=0.25, output=128, seed=0, clients=1, overhead=100.0, **more):
+    "A100s and small slices that serve BLOOM-176B, scattered."
+    devices = [A100 if j < round(fast * n) else MIG for j in range(n)]
+    rtt = overhead + np.random.default_rng(seed).uniform(1, 20, (clients, n))
+    return Cluster.of(BLOOM, devices, rtt, output=output, **more)
 
 
 # what no door may accept in place of requests of three clients

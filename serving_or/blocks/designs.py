@@ -9,6 +9,7 @@ __all__ = ["sweep", "uncontended", "lanes", "petals_like"]
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from math import prod
 
 import numpy as np
 
@@ -277,6 +278,8 @@ def uncontended(plan: Plan) -> tuple[float, float]:
 # %% ../../nbs/blocks/09_designs.ipynb #fdc3c6ef
 # requests times numbers of servers of each type
 LANE_STATES = 50_000
+# costs that differ by less, relatively, are equal: what differs is the last digits of sums
+CLOSE = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -302,7 +305,7 @@ def _types(cluster: Cluster, demand: np.ndarray) -> _Types | None:
     what = np.stack([cluster.memory[alive], cluster.tau[alive]], axis=1)
     kinds, kind = np.unique(what, axis=0, return_inverse=True)
     members = [alive[kind.ravel() == i] for i in range(len(kinds))]
-    states = float(np.prod([len(j) + 1.0 for j in members]))
+    states = prod(len(j) + 1.0 for j in members)
     if not len(alive) or states > LANE_STATES // 8:
         return None
     unit = int(-(-demand.sum() * states // LANE_STATES))
@@ -367,7 +370,7 @@ def _useful(G: np.ndarray) -> list[tuple[tuple[int, ...], float]]:
     "Numbers of servers for a segment, without those for which one server less costs the same."
     keep = np.isfinite(G)
     for i in range(G.ndim):
-        keep &= G < _shifted(G, i, 1)
+        keep &= G < _shifted(G, i, 1) * (1 - CLOSE)
     return [(tuple(u), float(G[tuple(u)])) for u in np.argwhere(keep).tolist()]
 
 
@@ -386,7 +389,7 @@ def _cut(types: _Types, segments: list, blocks: int, clock: Clock):
         for o, (n, u, cost) in enumerate(options):
             after = tuple(slice(v, None) for v in u)
             value = F[x - n][tuple(slice(0, s - v) for s, v in zip(shape, u))] + cost
-            better = value < F[x][after] * (1 - 1e-12)
+            better = value < F[x][after] * (1 - CLOSE)
             F[x][after][better] = value[better]
             chosen[after][better] = o
         steps.append((chosen, options))
@@ -401,7 +404,7 @@ def _read_lanes(types: _Types, H: np.ndarray, lanes: list, used: tuple) -> list:
             before = tuple(n - q * (k == i) for k, n in enumerate(used))
             if before[i] >= 0:
                 way = H[(max(r - held, 0), *before)] + min(held, r) * cost
-                if np.isclose(way, H[(r, *used)], rtol=1e-12, atol=0):
+                if np.isclose(way, H[(r, *used)], rtol=CLOSE, atol=0):
                     break
         found.append((i, q, min(held, r)))
         r, used = max(r - held, 0), before
@@ -423,7 +426,9 @@ def lanes_for(cluster: Cluster, demand: np.ndarray, clock: Clock) -> Placement |
     if found is None or not np.isfinite(found[0]).any():
         return None
     G, steps = found
-    u, x = tuple(map(int, np.unravel_index(G.argmin(), G.shape))), L
+    # the first of equal ones
+    least = np.argmax(G <= G.min() * (1 + CLOSE))
+    u, x = tuple(map(int, np.unravel_index(least, G.shape))), L
     # (requests, first block, blocks) of each type's servers
     placed: list[list] = [[] for _ in types.members]
     while x > 0:

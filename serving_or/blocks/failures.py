@@ -621,8 +621,10 @@ def largest_robust_for(
             if not clock.over()
         )
 
-    if failures >= len(labels(cluster)[1]) or not fits(1):
+    if failures >= len(labels(cluster)[1]):
         return 0
+    if not fits(1):
+        return None if clock.over() else 0
     if cluster.cache_size == 0:
         return int(PLENTY)
     low, high = 1, 2

@@ -8,6 +8,7 @@ __all__ = ["Frontier", "rental"]
 # %% ../../nbs/blocks/12_renting.ipynb #3e34ee36
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from math import prod
 
 import numpy as np
 
@@ -271,7 +272,7 @@ def rental(
     if cluster.rent is None:
         raise ValueError("rent is None; it must be one number for each server: give rent=")
     offers = kinds(cluster)
-    size = float(np.prod([len(members(cluster, kind)) + 1.0 for kind in offers]))
+    size = prod(len(members(cluster, kind)) + 1.0 for kind in offers)
     if size > MOST_RENTALS:
         message = (
             f"{len(offers)} kinds of servers have {size:.6g} numbers to try; the limit is"

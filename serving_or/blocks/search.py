@@ -270,7 +270,7 @@ def improve(
     """
     clock, rng = Clock(time_limit), np.random.default_rng(whole(seed, "seed"))
     known = _known(plan, bound)
-    best, reserve = plan, min(1.0, clock.limit / 5)
+    best, reserve, late = plan, min(1.0, clock.limit / 5), clock.over()
     open_ = lambda: best.cost > known * (1 + 1e-9) and not clock.over()
     with progress(verbose, "improve", time_limit) as line:
         line.show(best.cost, known)
@@ -279,8 +279,9 @@ def improve(
             best = _settle(best, start, known, max(clock.left(), 0.1))
         if open_():
             found = _search(best, clock, reserve, known, rng, line.show)
+            late = clock.left() <= reserve
             best = _settle(best, found, known, max(clock.left(), 0.1))
-    stopped = clock.over() and best.cost > known * (1 + 1e-9)
+    stopped = (late or clock.over()) and best.cost > known * (1 + 1e-9)
     same = dict(guarantee=plan.guarantee, design=plan.design) if best is plan else {}
     status = "time_limit" if stopped else None
     return checked(
