@@ -12,7 +12,7 @@ from .cluster import Cluster
 from .link_program import enumeration
 from .plan import Chain, Placement, Plan, checked, spans
 from .routing import bulk, cheapest, lone_bound
-from ..tools.answers import Infeasible, NotFound, choice, whole
+from ..tools.answers import Infeasible, NotFound, choice, door, whole
 from ..tools.plots import Picture
 
 # %% ../../nbs/blocks/07_conservative_greedy.ipynb #4fd58d02
@@ -146,6 +146,7 @@ def tile(m: np.ndarray, tiles: np.ndarray, blocks: int) -> np.ndarray:
 
 
 # %% ../../nbs/blocks/07_conservative_greedy.ipynb #4b2c9874
+@door
 def largest_requests(cluster: Cluster, requests=1) -> int | float:
     """The largest number of requests for which CG-BPRR finds a placement.
 
@@ -263,6 +264,7 @@ def _no_placement(cluster: Cluster, demand: np.ndarray, design: int, C: np.ndarr
 
 
 # %% ../../nbs/blocks/07_conservative_greedy.ipynb #5b97dddd
+@door
 def cg_bp(cluster: Cluster, requests, design: int | None = None, order: str = "max") -> Placement:
     """Place blocks for a number of requests: count, order, tile.
 
@@ -320,6 +322,7 @@ def _asked(cluster: Cluster, requests, design, order) -> tuple[np.ndarray, int, 
 
 
 # %% ../../nbs/blocks/07_conservative_greedy.ipynb #e0cf5c0f
+@door
 def guarantee(cluster: Cluster, requests, design: int | None = None, order: str = "max") -> float:
     """B, what a request's cheapest chain costs at most in a placement for ``design >= R`` requests.
 
@@ -362,6 +365,7 @@ def guarantee_for(cluster: Cluster, demand: np.ndarray, design: int, order: str)
 
 
 # %% ../../nbs/blocks/07_conservative_greedy.ipynb #73a14b5f
+@door
 def cg_bprr(cluster: Cluster, requests, design: int | None = None, order: str = "max") -> Plan:
     """Place blocks and route requests: the conservative greedy method.
 
