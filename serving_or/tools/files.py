@@ -18,12 +18,10 @@ __all__ = [
     "Time",
     "Name",
     "Count",
-    "S",
     "MOST_BYTES",
     "MOST_DEPTH",
     "MOST_SHOWN",
     "MOST_NOTED",
-    "T",
     "quantity",
     "Mistake",
     "BadFile",
@@ -400,11 +398,11 @@ Name = Annotated[str, Text()]
 Count = Annotated[int, Whole(1, 10_000)]
 
 # %% ../../nbs/tools/04_files.ipynb #c0b1151c
-S = TypeVar("S")
+_S = TypeVar("_S")
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
-def schema(cls: type[S]) -> type[S]:
+def schema(cls: type[_S]) -> type[_S]:
     """Make a class the schema of a mapping in a file: a frozen dataclass, no other fields.
 
     Parameters
@@ -1070,12 +1068,12 @@ def _stranger(kind: Any, place: tuple) -> tuple[str, str]:
 
 
 # %% ../../nbs/tools/04_files.ipynb #f812380a
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 def fit(
-    document: Document, kind: type[T], check: Callable[[T], Iterable[tuple]] | None = None
-) -> T:
+    document: Document, kind: type[_T], check: Callable[[_T], Iterable[tuple]] | None = None
+) -> _T:
     """The value of a document as an instance of a schema; see `read`."""
     from pydantic import TypeAdapter, ValidationError
 
@@ -1099,10 +1097,10 @@ def fit(
 
 def read(
     path: str | PathLike,
-    kind: type[T],
-    check: Callable[[T], Iterable[tuple]] | None = None,
+    kind: type[_T],
+    check: Callable[[_T], Iterable[tuple]] | None = None,
     most_bytes: int = MOST_BYTES,
-) -> T:
+) -> _T:
     """Read a YAML or JSON file by a schema.
 
     Parameters

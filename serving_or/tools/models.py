@@ -66,7 +66,6 @@ def _latent(d: int, n: int, q: int, r: int, rho: int, e: int, v: int) -> int:
 
 
 # %% ../../nbs/tools/05_models.ipynb #af212453
-#| code-fold: true
 NF4 = 4.25  # bits a parameter of the 4-bit NormalFloat with its scales, as PETALS measured
 MXFP4 = 4 + 8 / 32  # bits a parameter: 32 numbers share a scale of 8 bits
 PETALS_OVERHEAD = 0.01  # descriptions of tensors and quantisation tables, as PETALS counts

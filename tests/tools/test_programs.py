@@ -63,7 +63,8 @@ def test_like_scipy(relaxed, scipy, monkeypatch):
         p = drawn(seed)
         answer, best = solve(p, relaxed=relaxed), peer(p, relaxed)
         seen.add(answer.status.value)
-        assert answer.bound <= best + 1e-9 * abs(best) if np.isfinite(best) else True
+        # the peer may break a limit by 1e-6
+        assert not np.isfinite(best) or answer.bound <= best + 2e-6 * (1 + abs(best))
         if best == np.inf:
             assert answer.status == "infeasible" and answer.bound == np.inf and answer.x is None
         elif best == -np.inf:
@@ -461,7 +462,9 @@ def refused():
 
 @pytest.mark.parametrize("ours", OURS)
 def test_neighbours_in_one_process(ours):
+    "Each of theirs runs before and after each of ours; two of theirs may disturb each other."
     optimal = highspy.HighsModelStatus.kOptimal
+    highspy.Highs.resetGlobalScheduler(True)
     theirs = own_model(2)
     assert theirs.getModelStatus() == optimal
     assert OURS[ours]() == "optimal"
@@ -470,9 +473,10 @@ def test_neighbours_in_one_process(ours):
     theirs.changeColCost(0, -2.0)
     theirs.run()
     assert theirs.getModelStatus() == optimal and theirs.getObjectiveValue() == -3
-    assert own_cvxpy() == ("optimal", -2)
+    for _ in range(2):
+        assert OURS[ours]() == "optimal"
+        assert own_cvxpy() == ("optimal", -2)
     assert OURS[ours]() == "optimal"
-    assert own_cvxpy() == ("optimal", -2)
     assert own_model(2).getModelStatus() == optimal
 
 
