@@ -15,12 +15,13 @@ import numpy as np
 from .cluster import Cluster
 from .line_program import capacity_hull
 from .routing import cheapest_patterns, lone_bound
-from ..tools.answers import Clock, Infeasible, Record, Scope, number, progress, whole
+from ..tools.answers import Clock, Infeasible, Record, Scope, door, number, progress, whole
 from ..tools.plots import Picture, lines
 from ..tools.programs import Model
 
 
 # %% ../../nbs/blocks/08_bounds.ipynb #b5307316
+@door
 def aggregate_bound(cluster: Cluster, requests: Any) -> float:
     """The bound that counts block visits only: all requests together against all capacities
     together.
@@ -87,6 +88,7 @@ def _pieces(server, slope, intercept, R):
 
 
 # %% ../../nbs/blocks/08_bounds.ipynb #ba7e5b22
+@door
 def multiplier_bound(cluster: Cluster, requests: Any, multipliers: Any) -> float:
     """The bound that multipliers of the lines of the servers' capacity prove.
 
@@ -323,6 +325,7 @@ class _Master:
 
 
 # %% ../../nbs/blocks/08_bounds.ipynb #40c454e0
+@door
 def chain_bound(
     cluster: Cluster,
     requests: Any,

@@ -15,7 +15,7 @@ from .cluster import Cluster
 from .link_program import enumeration
 from .plan import Chain, Placement, Plan, checked, spans
 from .routing import bulk, cheapest, lone_bound
-from ..tools.answers import Infeasible, NotFound, choice, whole
+from ..tools.answers import Infeasible, NotFound, choice, door, whole
 from ..tools.plots import Picture
 
 # %% ../../nbs/blocks/07_conservative_greedy.ipynb #4fd58d02
@@ -149,6 +149,7 @@ def tile(m: np.ndarray, tiles: np.ndarray, blocks: int) -> np.ndarray:
 
 
 # %% ../../nbs/blocks/07_conservative_greedy.ipynb #4b2c9874
+@door
 def largest_requests(cluster: Cluster, requests: Any = 1) -> int | float:
     """The largest number of requests for which CG-BPRR finds a placement.
 
@@ -273,6 +274,7 @@ def _no_placement(cluster: Cluster, demand: np.ndarray, design: int, C: np.ndarr
 
 
 # %% ../../nbs/blocks/07_conservative_greedy.ipynb #5b97dddd
+@door
 def cg_bp(
     cluster: Cluster, requests: Any, design: int | None = None, order: str = "max"
 ) -> Placement:
@@ -332,6 +334,7 @@ def _asked(cluster: Cluster, requests, design, order) -> tuple[np.ndarray, int, 
 
 
 # %% ../../nbs/blocks/07_conservative_greedy.ipynb #e0cf5c0f
+@door
 def guarantee(
     cluster: Cluster, requests: Any, design: int | None = None, order: str = "max"
 ) -> float:
@@ -376,6 +379,7 @@ def guarantee_for(cluster: Cluster, demand: np.ndarray, design: int, order: str)
 
 
 # %% ../../nbs/blocks/07_conservative_greedy.ipynb #73a14b5f
+@door
 def cg_bprr(cluster: Cluster, requests: Any, design: int | None = None, order: str = "max") -> Plan:
     """Place blocks and route requests: the conservative greedy method.
 

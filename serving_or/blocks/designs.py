@@ -28,7 +28,7 @@ from serving_or.blocks.conservative_greedy import (
 from .flow import exact_for
 from .plan import Chain, Placement, Plan, checked, spans, token_time
 from .routing import bulk, cheapest, lone_bound
-from ..tools.answers import Clock, NotFound, choice, number, progress, whole
+from ..tools.answers import Clock, NotFound, choice, door, number, progress, whole
 from ..tools.plots import Picture, bars
 
 
@@ -173,6 +173,7 @@ def _by_lanes(cluster: Cluster, demand: np.ndarray, clock: Clock, bound: float, 
 
 
 # %% ../../nbs/blocks/09_designs.ipynb #d0deec05
+@door
 def sweep(
     cluster: Cluster,
     requests: Any,
@@ -243,6 +244,7 @@ def _orders(orders: Any) -> tuple[str, ...]:
 
 
 # %% ../../nbs/blocks/09_designs.ipynb #2dcf60ed
+@door
 def uncontended(plan: Plan) -> tuple[float, float]:
     """What remains of the guarantee when servers reserve for fewer requests than there are.
 
@@ -452,6 +454,7 @@ def _placed(cluster: Cluster, types: _Types, placed: list) -> Placement:
 
 
 # %% ../../nbs/blocks/09_designs.ipynb #66997f17
+@door
 def lanes(cluster: Cluster, requests: Any, time_limit: float | None = None) -> Placement | None:
     """A placement of parallel lanes: cut the line into segments, and give each segment rows of
     alike servers that share the requests.
@@ -494,6 +497,7 @@ def lanes(cluster: Cluster, requests: Any, time_limit: float | None = None) -> P
 
 
 # %% ../../nbs/blocks/09_designs.ipynb #cf8393d9
+@door
 def petals_like(cluster: Cluster, reserve: float, headroom: float = 0.0) -> Placement:
     """The placement of a volunteer network that does not know the load, in the manner of PETALS:
     equal reserves, weakest window first.

@@ -36,6 +36,7 @@ from serving_or.tools.answers import (
     Status,
     TooLarge,
     choice,
+    door,
     number,
     progress,
     whole,
@@ -76,6 +77,7 @@ def after_loss(C: np.ndarray, failures: int) -> np.ndarray:
 
 
 # %% ../../nbs/blocks/11_failures.ipynb #81a49ae3
+@door
 def surviving(cluster: Cluster, placement: Placement, failures: int = 1) -> np.ndarray:
     """rho, the capacity of each block that is left whatever set of so many domains fails.
 
@@ -187,6 +189,7 @@ def robust_for(
 
 
 # %% ../../nbs/blocks/11_failures.ipynb #f954aab5
+@door
 def place_robust(
     cluster: Cluster,
     requests: Any,
@@ -323,6 +326,7 @@ def _again(cluster: Cluster, placement: Placement, demand: np.ndarray, clock: Cl
 
 
 # %% ../../nbs/blocks/11_failures.ipynb #15c11fa2
+@door
 def losses(plan: Plan, failures: int = 1, time_limit: float | None = None) -> dict:
     """Route again, without loading a block, for every set of domains that may fail.
 
@@ -512,6 +516,7 @@ def _least_score(found, failures, weight, clock):
 
 
 # %% ../../nbs/blocks/11_failures.ipynb #b2d98f66
+@door
 def robust(
     cluster: Cluster,
     requests: Any,
@@ -594,6 +599,7 @@ def _none_survives(cluster, demand, failures, short, clock) -> NoPlacement:
 
 
 # %% ../../nbs/blocks/11_failures.ipynb #24e41416
+@door
 def largest_robust(cluster: Cluster, failures: int = 1, requests: Any = 1, most: int = 16) -> int:
     """The largest number of requests for which `place_robust` finds a placement with some design,
     by bisection.

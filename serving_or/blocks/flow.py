@@ -21,12 +21,13 @@ from serving_or.blocks.plan import (
     token_time,
 )
 from .routing import Links, bulk
-from ..tools.answers import Clock, Infeasible, NotFound, Scope, Status, progress
+from ..tools.answers import Clock, Infeasible, NotFound, Scope, Status, door, progress
 from ..tools.plots import bars
 from ..tools.programs import Builder, Outcome, Program, Solution, solve
 
 
 # %% ../../nbs/blocks/04_flow.ipynb #17aabd6d
+@door
 def coverage(cluster: Cluster, placement: Placement) -> np.ndarray:
     """C, the whole sessions that the servers of each block can host.
 
@@ -219,6 +220,7 @@ def _walk(out: dict[tuple[int, int], list[int]], c: int, blocks: np.ndarray) -> 
 
 
 # %% ../../nbs/blocks/04_flow.ipynb #90b3cc5f
+@door
 def route_exact(
     cluster: Cluster,
     placement: Placement,

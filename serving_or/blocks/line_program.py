@@ -27,7 +27,16 @@ from .flow import peel
 from .link_program import paper_program, read_paper, write_paper
 from .plan import BadPlan, Chain, Placement, Plan, checked
 from .routing import lone_bound
-from ..tools.answers import Clock, Infeasible, NotFound, Scope, Status, choice, progress
+from serving_or.tools.answers import (
+    Clock,
+    Infeasible,
+    NotFound,
+    Scope,
+    Status,
+    choice,
+    door,
+    progress,
+)
 from ..tools.plots import Picture, lines
 from ..tools.programs import Builder, Program, Solution, solve
 
@@ -421,6 +430,7 @@ def _solved(useful, formulation, clock, start):
 
 
 # %% ../../nbs/blocks/06_line_program.ipynb #e21eeb4d
+@door
 def milp(
     cluster: Cluster,
     requests: Any,

@@ -21,7 +21,7 @@ import numpy as np
 
 from .cluster import TOLERANCE, Cluster
 from .plan import Chain, Placement, Plan, checked, token_time
-from ..tools.answers import Infeasible, TooLarge, whole
+from ..tools.answers import Infeasible, TooLarge, door, whole
 from ..tools.plots import Picture, lines
 from ..tools.programs import Builder, Program, relaxation
 
@@ -158,6 +158,7 @@ def best_routing(
 
 
 # %% ../../nbs/blocks/05_link_program.ipynb #6e955e89
+@door
 def enumeration(cluster: Cluster, requests: Any, most: int = 300_000) -> Plan:
     """The optimal plan of a small cluster, by trying every placement and every routing.
 

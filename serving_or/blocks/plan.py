@@ -38,8 +38,10 @@ from serving_or.tools.answers import (
     Status,
     Tuple,
     choice,
+    door,
     finite,
     gap,
+    instance,
     number,
     whole,
 )
@@ -295,10 +297,8 @@ def check_spans(cluster: Cluster, placement: Placement) -> None:
     ValueError
         When they are no cluster and no placement.
     """
-    for name, given, kind in (("cluster", cluster, Cluster), ("placement", placement, Placement)):
-        if not isinstance(given, kind):
-            said = f"{name} is of type {type(given).__name__}"
-            raise ValueError(f"{said}; it must be a {kind.__name__}")
+    instance(cluster, "cluster", Cluster)
+    instance(placement, "placement", Placement)
     a, e, L = placement.a, placement.e, cluster.blocks
     if len(a) != cluster.n:
         raise BadPlan(f"the placement has {len(a)} servers, the cluster {cluster.n}", rule="span")
@@ -605,6 +605,7 @@ class Plan(Result):
 
 
 # %% ../../nbs/blocks/02_plan.ipynb #d3f32142
+@door
 def check(
     cluster: Cluster,
     placement: Placement,

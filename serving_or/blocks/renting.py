@@ -18,7 +18,16 @@ from .conservative_greedy import order_rtt, tidy
 from .designs import sweep_for
 from .plan import Plan, spans
 from .routing import lone_bound
-from ..tools.answers import Clock, Infeasible, NotFound, Record, TooLarge, number, progress
+from serving_or.tools.answers import (
+    Clock,
+    Infeasible,
+    NotFound,
+    Record,
+    TooLarge,
+    door,
+    number,
+    progress,
+)
 from ..tools.plots import Picture, lines
 
 # %% ../../nbs/blocks/12_renting.ipynb #2b52b37c
@@ -239,6 +248,7 @@ def _relaxed(cluster: Cluster, offers, counts) -> Cluster:
 
 
 # %% ../../nbs/blocks/12_renting.ipynb #3c71d608
+@door
 def rental(
     cluster: Cluster, requests: Any, time_limit: float | None = 30.0, verbose: bool = False
 ) -> Frontier:

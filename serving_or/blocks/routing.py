@@ -31,7 +31,7 @@ from serving_or.blocks.plan import (
     checked,
     spans,
 )
-from ..tools.answers import Infeasible, NotFound, Scope, finite
+from ..tools.answers import Infeasible, NotFound, Scope, door, finite
 from ..tools.plots import Picture, table
 
 
@@ -55,6 +55,7 @@ def entries(placement: Placement, slots: np.ndarray) -> np.ndarray:
 
 
 # %% ../../nbs/blocks/03_routing.ipynb #45d86d3f
+@door
 def cheapest(
     cluster: Cluster, placement: Placement, slots: Any = None
 ) -> tuple[np.ndarray, list[Chain | None]]:
@@ -339,6 +340,7 @@ def _no_route(
     return cluster.proved(NoRoute(said, client=c, boundary=boundary, blocks_short=short))
 
 
+@door
 def route(
     cluster: Cluster,
     placement: Placement,
@@ -486,6 +488,7 @@ class Hops:
         self.slots[list(servers)] -= count * np.array(blocks)
 
 
+@door
 def route_direct(
     cluster: Cluster, placement: Placement, slots: Any = None
 ) -> tuple[np.ndarray, list[Chain | None]]:
@@ -530,6 +533,7 @@ def route_direct(
 
 
 # %% ../../nbs/blocks/03_routing.ipynb #b6e78045
+@door
 def lone_bound(cluster: Cluster, requests: Any) -> float:
     """What no plan can beat: every request alone on the empty fleet, its blocks where they are
     cheapest.

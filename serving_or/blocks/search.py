@@ -17,7 +17,16 @@ from .designs import lanes_for
 from .flow import exact_for, flow_prices, flow_program
 from .plan import Placement, Plan, checked, spans
 from .routing import bulk, lone_bound
-from ..tools.answers import Clock, Infeasible, NotFound, Scope, number, progress, whole
+from serving_or.tools.answers import (
+    Clock,
+    Infeasible,
+    NotFound,
+    Scope,
+    door,
+    number,
+    progress,
+    whole,
+)
 from ..tools.plots import Picture, lines
 from ..tools.programs import solve
 
@@ -215,6 +224,7 @@ def _settle(plan: Plan, placement: Placement | None, bound: float, time_limit: f
 
 
 # %% ../../nbs/blocks/10_search.ipynb #fe9e3810
+@door
 def improve(
     plan: Plan,
     time_limit: float | None = 10.0,

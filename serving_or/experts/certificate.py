@@ -24,7 +24,7 @@ from serving_or.experts.policies import (
 )
 from .regularized_greedy import RegularizedGreedy, regularized_step
 from .relaxation import MARGIN, step_bound
-from ..tools.answers import finite, progress
+from ..tools.answers import door, finite, progress
 
 if TYPE_CHECKING:
     from serving_or.tools.plots import Picture
@@ -137,6 +137,7 @@ class Certificate:
 
 
 # %% ../../nbs/experts/08_certificate.ipynb #943dcf14
+@door
 def run(
     problem: Problem,
     policy: Any,
@@ -177,8 +178,6 @@ def run(
     >>> run(problem, RegularizedGreedy(eta=1.0)).summary()
     'cost 22.3063 = latency 16.1887 + 2 x 3.0588 GPUs added; bound 18.5337, ratio 1.204 (feasible)'
     """
-    if not isinstance(problem, Problem):
-        raise ValueError(f"problem is a {type(problem).__name__}; it must be a Problem")
     x = played(problem, policy)
     path = x if rounding is None else rounded(problem, x, rounding)
     whole = np.rint(path)

@@ -39,6 +39,7 @@ from serving_or.tools.answers import (
     Clock,
     Status,
     TooLarge,
+    door,
     number,
     progress,
     whole,
@@ -97,14 +98,13 @@ def _check_table(problem):
 
 
 def _check_steps(problem):
-    "Refuse what is no problem, and a problem without steps."
-    if not isinstance(problem, Problem):
-        raise ValueError(f"problem is a {type(problem).__name__}; it must be a Problem")
+    "Refuse a problem without steps."
     if problem.steps == 0:
         raise ValueError("the loads have no steps; they must have at least one row")
 
 
 # %% ../../nbs/experts/11_hindsight.ipynb #8840afb6
+@door
 def value_tables(problem: Problem) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Cost of the best schedule that ends in each configuration, after each step.
 
@@ -141,6 +141,7 @@ def value_tables(problem: Problem) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 # %% ../../nbs/experts/11_hindsight.ipynb #08bdb835
+@door
 def dynamic_program(problem: Problem) -> Schedule:
     """The optimal integer schedule by dynamic programming over configurations.
 
@@ -226,6 +227,7 @@ def hindsight_of_a_spike(move_price: float = 2.0, spike: int = 1, shift: bool = 
 
 
 # %% ../../nbs/experts/11_hindsight.ipynb #ef796190
+@door
 def count_optima(problem: Problem, tolerance: float = 1e-9) -> int:
     """The number of integer schedules of lowest cost.
 
@@ -284,6 +286,7 @@ def secant_rows(problem: Problem) -> Program:
 
 
 # %% ../../nbs/experts/11_hindsight.ipynb #1f8429eb
+@door
 def secant_program(problem: Problem, time_limit: float | None = 60.0) -> Schedule:
     """The integer program with secant cuts, by branch and bound.
 
@@ -470,6 +473,7 @@ def _cheapest(chain, candidates):
 
 
 # %% ../../nbs/experts/11_hindsight.ipynb #ffa620f4
+@door
 def optimum(
     problem: Problem, time_limit: float | None = 60.0, verbose: bool = False, seed: int = 0
 ) -> Schedule:

@@ -30,6 +30,7 @@ from serving_or.tools.answers import (
     Scope,
     Status,
     finite,
+    instance,
     labels_of,
     lowered,
     number,
@@ -347,8 +348,7 @@ class Schedule(Result):
 
     def __post_init__(self) -> None:
         p = self.problem
-        if not isinstance(p, Problem):
-            raise ValueError(f"problem is a {type(p).__name__}; it must be a Problem")
+        instance(p, "problem", Problem)
         self._put(x=check_placement(self.x, p.extra, p.loads.shape))
         running = np.cumsum(self.costs)
         if self.bounds is None:

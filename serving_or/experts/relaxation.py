@@ -38,7 +38,9 @@ from serving_or.tools.answers import (
     Scope,
     Status,
     choice,
+    door,
     finite,
+    instance,
     lowered,
     number,
     progress,
@@ -245,6 +247,7 @@ def step_bound(loads: ArrayLike, z: ArrayLike, extra: float) -> Any:
 
 
 # %% ../../nbs/experts/05_relaxation.ipynb #900c49bb
+@door
 def lower_bound(problem: Problem, multipliers: Any) -> np.ndarray:
     """A lower bound on the cost of every schedule, from any multipliers of the moves.
 
@@ -495,8 +498,7 @@ class Relaxation(Result):
 
     def __post_init__(self) -> None:
         p = self.problem
-        if not isinstance(p, Problem):
-            raise ValueError(f"problem is a {type(p).__name__}; it must be a Problem")
+        instance(p, "problem", Problem)
         lower_bound(p, self.multipliers)
         self._put(
             x=check_placement(self.x, p.extra, p.loads.shape),
@@ -542,6 +544,7 @@ class Relaxation(Result):
 
 
 # %% ../../nbs/experts/05_relaxation.ipynb #d5617cbb
+@door
 def relax(
     problem: Problem,
     method: str = "cuts",
@@ -587,8 +590,6 @@ def relax(
     (13.3158, 'optimal')
     """
     clock, tolerance = Clock(time_limit), number(tolerance, "tolerance", least=0)
-    if not isinstance(problem, Problem):
-        raise ValueError(f"problem is a {type(problem).__name__}; it must be a Problem")
     methods = {"cuts": _with_cuts, "cvxpy": _with_cvxpy}
     solved = methods[choice(method, "method", methods)]
     with progress(verbose, "relax", time_limit) as line:

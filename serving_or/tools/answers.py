@@ -29,6 +29,7 @@ __all__ = [
     "lowered",
     "Result",
     "door",
+    "instance",
     "Progress",
     "progress",
 ]
@@ -1078,7 +1079,7 @@ def door(function: _F) -> _F:
     >>> size("far")
     Traceback (most recent call last):
     ...
-    ValueError: trip is 'far'; it must be a Result or None
+    ValueError: trip is of type str; it must be a Result or None
     """
     names = list(inspect.signature(function).parameters)
 
@@ -1087,7 +1088,7 @@ def door(function: _F) -> _F:
         for name, kinds in _kinds(function).items():
             at = names.index(name)
             if at < len(args) or name in kwargs:
-                _is_one(args[at] if at < len(args) else kwargs[name], name, kinds)
+                instance(args[at] if at < len(args) else kwargs[name], name, *kinds)
         return function(*args, **kwargs)
 
     return cast(_F, checked)
@@ -1105,12 +1106,25 @@ def _kinds(function: Callable[..., Any]) -> dict[str, tuple[type, ...]]:
     return found
 
 
-def _is_one(value: Any, name: str, kinds: tuple[type, ...]) -> None:
-    "Refuse what is none of these."
+def instance(value: Any, name: str, *kinds: type) -> None:
+    """Refuse what is of another class.
+
+    Parameters
+    ----------
+    value : object
+    name : str
+        What it is called in the error.
+    *kinds : type
+
+    Raises
+    ------
+    ValueError
+    """
     if not isinstance(value, kinds):
-        wanted = [k.__name__ for k in kinds if issubclass(k, Record)]
+        wanted = [k.__name__ for k in kinds if k is not type(None)]
         also = " or None" if type(None) in kinds else ""
-        _refuse(value, name, f"a {' or '.join(wanted)}{also}")
+        given = "None" if value is None else f"of type {type(value).__name__}"
+        raise ValueError(f"{name} is {given}; it must be a {' or '.join(wanted)}{also}")
 
 
 # %% ../../nbs/tools/01_answers.ipynb #75f67bf6

@@ -222,7 +222,7 @@ def test_bad_schedule():
         Schedule(p, [[1, 1], [2, 1]])
     with pytest.raises(ValueError, match=r"x\[0, 1\] is -1"):
         Schedule(p, [[3, -1], [2, 0]])
-    with pytest.raises(ValueError, match="problem is a list"):
+    with pytest.raises(ValueError, match="problem is of type list"):
         Schedule([[1, 2]], [[1, 1]])
 
 

@@ -299,7 +299,7 @@ def test_relax_reports_what_it_reached():
     ]:
         with pytest.raises(ValueError, match=message):
             relax(p, **change)
-    with pytest.raises(ValueError, match="problem is a ndarray"):
+    with pytest.raises(ValueError, match="problem is of type ndarray"):
         relax(p.loads)
 
 
@@ -342,7 +342,7 @@ def test_a_relaxation_is_a_result(tmp_path, capfd):
         ({"status": "optimal", "tolerance": 0.1}, "gap"),
         ({"status": "done"}, "status is 'done'"),
         ({"tolerance": -1}, "tolerance is -1"),
-        ({"problem": EIGHT_STEPS}, "problem is a ndarray"),
+        ({"problem": EIGHT_STEPS}, "problem is of type ndarray"),
     ],
 )
 def test_a_relaxation_that_contradicts_itself_cannot_be_built(change, message):

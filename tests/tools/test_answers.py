@@ -713,8 +713,8 @@ def opened(box: answers.Record | None, other: answers.Result = None, number: int
 def test_a_door_tells_what_is_no_record():
     assert opened(None) == opened(box=None, number=3) == 3
     for arguments, words in (
-        (dict(box=7), "box is 7; it must be a Record or None"),
-        (dict(box=None, other=[1]), "other is [1]; it must be a Result"),
+        (dict(box=7), "box is of type int; it must be a Record or None"),
+        (dict(box=None, other=[1]), "other is of type list; it must be a Result"),
     ):
         with pytest.raises(ValueError) as caught:
             opened(**arguments)
