@@ -18,6 +18,7 @@ from serving_or.experts.policies import (
     Myopic,
     Never,
     all_or_nothing,
+    check_rule,
     check_start,
     played,
     rounded,
@@ -178,6 +179,9 @@ def run(
     >>> run(problem, RegularizedGreedy(eta=1.0)).summary()
     'cost 22.3063 = latency 16.1887 + 2 x 3.0588 GPUs added; bound 18.5337, ratio 1.204 (feasible)'
     """
+    check_rule(policy, "policy")
+    if rounding is not None:
+        check_rule(rounding, "rounding")
     x = played(problem, policy)
     path = x if rounding is None else rounded(problem, x, rounding)
     whole = np.rint(path)

@@ -6,11 +6,13 @@
 __all__ = [
     "wait_cost",
     "check_start",
+    "with_parts",
     "all_or_nothing",
     "Policy",
     "Never",
     "Chase",
     "Myopic",
+    "check_rule",
     "played",
     "rounded",
 ]
@@ -121,7 +123,7 @@ def check_start(
 
 # %% ../../nbs/experts/06_policies.ipynb #118a2977
 #| code-fold: true
-def _with_parts(thing: Any, above: tuple = ()) -> Iterator[Any]:
+def with_parts(thing: Any, above: tuple = ()) -> Iterator[Any]:
     "A policy, and the policies and roundings that it holds."
     yield thing
     if any(thing is other for other in above):
@@ -129,7 +131,7 @@ def _with_parts(thing: Any, above: tuple = ()) -> Iterator[Any]:
     for value in vars(thing).values():
         for part in value if isinstance(value, list | tuple) else (value,):
             if hasattr(part, "step") and hasattr(part, "__dict__"):
-                yield from _with_parts(part, (*above, thing))
+                yield from with_parts(part, (*above, thing))
 
 
 @contextmanager
@@ -142,7 +144,7 @@ def all_or_nothing(thing: Any) -> Iterator[None]:
         Its attributes, and those of the policies and roundings among them, come back as they were.
         What was changed inside an attribute stays changed: give it a new value instead.
     """
-    before = [(part, vars(part).copy()) for part in _with_parts(thing)]
+    before = [(part, vars(part).copy()) for part in with_parts(thing)]
     draws = [
         (value.bit_generator, value.bit_generator.state)
         for _, values in before
@@ -298,6 +300,14 @@ class Myopic(Policy):
 
 
 # %% ../../nbs/experts/06_policies.ipynb #20f38b79
+def check_rule(rule: Any, name: str) -> None:
+    "Refuse what has no start and no step."
+    if isinstance(rule, type) or not all(
+        callable(getattr(rule, m, None)) for m in ("start", "step")
+    ):
+        raise ValueError(f"{name} is {rule!r}; it must be an object with start and step")
+
+
 def played(problem: Problem, policy: Any, rounding: Any = None) -> np.ndarray:
     """The placements of a policy on a problem.
 

@@ -28,7 +28,7 @@ import numpy as np
 from .hindsight import dynamic_program
 from .level_chain import chain_of, chain_rows, path, price, threshold_depths
 from .model import Problem, Schedule, latency
-from .policies import Policy, _with_parts, all_or_nothing
+from .policies import Policy, all_or_nothing, check_rule, with_parts
 from .regularized_greedy import RegularizedGreedy
 from ..tools.answers import finite, number, whole
 from ..tools.programs import solve
@@ -298,9 +298,12 @@ class Mix(Policy):
     """
 
     def __init__(self, policies: Iterable[Policy], eps: float = 1.0, seed: int | None = None):
-        if not isinstance(policies, Iterable):
-            raise ValueError(f"policies is {policies!r}; it must be a sequence of policies")
-        self.policies, self.eps = list(policies), number(eps, "eps", above=0)
+        try:
+            self.policies = list(policies)
+        except TypeError:
+            said = f"policies is {policies!r}; it must be a sequence of policies"
+            raise ValueError(said) from None
+        self.eps = number(eps, "eps", above=0)
         self.seed = None if seed is None else whole(seed, "seed")
         if not self.policies:
             raise ValueError("policies is empty; it must hold at least one policy")
@@ -384,18 +387,10 @@ class Rounded(Policy):
 
 
 # %% ../../nbs/experts/15_predictions.ipynb #553ae6d1
-def check_rule(rule: Any, name: str) -> None:
-    "Refuse what has no start and no step."
-    if isinstance(rule, type) or not all(
-        callable(getattr(rule, m, None)) for m in ("start", "step")
-    ):
-        raise ValueError(f"{name} is {rule!r}; it must be an object with start and step")
-
-
 def check_once(rule: Any) -> None:
     "Refuse a policy or rounding that occurs twice in another."
     seen = set()
-    for part in _with_parts(rule):
+    for part in with_parts(rule):
         if id(part) in seen:
             kind = type(part).__name__
             raise ValueError(f"one {kind} stands in two places; each place needs its own object")

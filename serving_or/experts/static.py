@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .model import Problem, check_placement, even_split, latency, water_level
+from .model import Problem, check_placement, latency, water_level
 from .one_step import water_fill
 from serving_or.tools.answers import (
     OPTIMALITY,
