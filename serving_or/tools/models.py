@@ -78,6 +78,14 @@ def _each(values: Any, shape: tuple) -> Any:
     return np.full(shape, values) if np.size(values) == 1 else values
 
 
+def _counts(values: Any, name: str, **limits: Any) -> np.ndarray:
+    """Whole numbers in 64 bits, also in a browser, where NumPy counts in 32."""
+    x = finite(values, name, **limits)
+    if (x != np.floor(x)).any() or (x > 2**53).any():
+        return finite(values, name, whole=True, **limits)
+    return x.astype(np.int64)
+
+
 @dataclass(frozen=True, eq=False)
 class Card(Record):
     """The sizes of a model's blocks. Most cards come from `Card.from_config`.
@@ -142,16 +150,16 @@ class Card(Record):
     source: str = ""
 
     def __post_init__(self) -> None:
-        parameters = finite(self.parameters, "parameters", ndim=1, least=1, whole=True)
+        parameters = _counts(self.parameters, "parameters", ndim=1, least=1)
         shape = parameters.shape
         whole(parameters.size, "the number of blocks", least=1)
         counts = ("hidden_size", "outside", "num_experts", "num_experts_per_tok", "draft")
         heads = ("num_attention_heads", "num_key_value_heads", "head_dim")
         self._put(
             parameters=parameters,
-            values=finite(_each(self.values, shape), "values", shape=shape, whole=True),
+            values=_counts(_each(self.values, shape), "values", shape=shape),
             window=finite(_each(self.window, shape), "window", shape=shape, least=1, infinite=True),
-            expert=finite(_each(self.expert, shape), "expert", shape=shape, whole=True),
+            expert=_counts(_each(self.expert, shape), "expert", shape=shape),
             weight_bits=number(self.weight_bits, "weight_bits", above=0, most=64),
             kv_bits=number(self.kv_bits, "kv_bits", above=0, most=64),
             overhead=number(self.overhead, "overhead", least=0, most=1),
