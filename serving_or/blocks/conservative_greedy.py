@@ -6,6 +6,9 @@
 __all__ = ["largest_requests", "NoPlacement", "cg_bp", "guarantee", "cg_bprr"]
 
 # %% ../../nbs/blocks/07_conservative_greedy.ipynb #69d36278
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 
 from .cluster import Cluster
@@ -147,7 +150,7 @@ def tile(m: np.ndarray, tiles: np.ndarray, blocks: int) -> np.ndarray:
 
 # %% ../../nbs/blocks/07_conservative_greedy.ipynb #4b2c9874
 @door
-def largest_requests(cluster: Cluster, requests=1) -> int | float:
+def largest_requests(cluster: Cluster, requests: Any = 1) -> int | float:
     """The largest number of requests for which CG-BPRR finds a placement.
 
     Parameters
@@ -237,7 +240,14 @@ class NoPlacement(NotFound):
     """
 
     def __init__(
-        self, message, *, blocks_short=None, largest=None, served=0, unserved=None, bound=None
+        self,
+        message: str,
+        *,
+        blocks_short: int | None = None,
+        largest: int | float | None = None,
+        served: int = 0,
+        unserved: Any = None,
+        bound: float | None = None,
     ):
         super().__init__(message, served=served, unserved=unserved, bound=bound)
         self.blocks_short, self.largest = blocks_short, largest
@@ -265,7 +275,9 @@ def _no_placement(cluster: Cluster, demand: np.ndarray, design: int, C: np.ndarr
 
 # %% ../../nbs/blocks/07_conservative_greedy.ipynb #5b97dddd
 @door
-def cg_bp(cluster: Cluster, requests, design: int | None = None, order: str = "max") -> Placement:
+def cg_bp(
+    cluster: Cluster, requests: Any, design: int | None = None, order: str = "max"
+) -> Placement:
     """Place blocks for a number of requests: count, order, tile.
 
     Parameters
@@ -323,7 +335,9 @@ def _asked(cluster: Cluster, requests, design, order) -> tuple[np.ndarray, int, 
 
 # %% ../../nbs/blocks/07_conservative_greedy.ipynb #e0cf5c0f
 @door
-def guarantee(cluster: Cluster, requests, design: int | None = None, order: str = "max") -> float:
+def guarantee(
+    cluster: Cluster, requests: Any, design: int | None = None, order: str = "max"
+) -> float:
     """B, what a request's cheapest chain costs at most in a placement for ``design >= R`` requests.
 
     Parameters
@@ -366,7 +380,7 @@ def guarantee_for(cluster: Cluster, demand: np.ndarray, design: int, order: str)
 
 # %% ../../nbs/blocks/07_conservative_greedy.ipynb #73a14b5f
 @door
-def cg_bprr(cluster: Cluster, requests, design: int | None = None, order: str = "max") -> Plan:
+def cg_bprr(cluster: Cluster, requests: Any, design: int | None = None, order: str = "max") -> Plan:
     """Place blocks and route requests: the conservative greedy method.
 
     Parameters
@@ -421,11 +435,14 @@ def cg_bprr(cluster: Cluster, requests, design: int | None = None, order: str = 
     return checked(cluster, placement, chains, demand, bound=bound, guarantee=promise, design=c)
 
 
-def _routed(cluster: Cluster, placement: Placement, demand: np.ndarray, design: int, bound: float):
+def _routed(
+    cluster: Cluster, placement: Placement, demand: np.ndarray, design: int, bound: float
+) -> Sequence[Chain]:
     "Everybody's cheapest chain where memory cannot bind, otherwise greedily."
     if design >= demand.sum():
-        _, chains = cheapest(cluster, placement)
-        return [Chain(c.client, c.servers, c.blocks, int(q)) for c, q in zip(chains, demand) if q]
+        _, every = cheapest(cluster, placement)
+        pairs = zip(every, demand.tolist())
+        return [Chain(c.client, c.servers, c.blocks, q) for c, q in pairs if c and q]
     chains, _, rest = bulk(cluster, placement, demand)
     if rest.any():
         served = int(demand.sum() - rest.sum())
@@ -438,7 +455,7 @@ def _routed(cluster: Cluster, placement: Placement, demand: np.ndarray, design: 
 
 
 # %% ../../nbs/blocks/07_conservative_greedy.ipynb #e9ac748b
-def conservative_or_not(memory_1=16, memory_2=12, memory_3=12, requests=4) -> Picture:
+def conservative_or_not(memory_1=16, memory_2=12, memory_3=12, requests=4):
     """Three servers and four blocks: CG-BPRR beside the optimum."""
     cluster = Cluster(
         4,

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -32,7 +33,7 @@ from ..tools.plots import Picture, bars
 
 
 # %% ../../nbs/blocks/09_designs.ipynb #2240b4a4
-def reserve_for(design=8, requests=8) -> Picture:
+def reserve_for(design=8, requests=8):
     """Cost against the design on a small fleet, and the placement of one design."""
     memory = [72, 64, 48, 48, 40, 40, 32, 32]
     rtt = [20, 30, 25, 35, 20, 40, 30, 25]
@@ -104,13 +105,13 @@ def _trial(
 
 def exact_chains(
     cluster: Cluster, placement: Placement, demand: np.ndarray, clock: Clock
-) -> tuple[Sequence[Chain], float]:
+) -> tuple[list[Chain], float]:
     "The best routing that the time left finds, and its total cost; infinite without one."
     try:
-        chains = exact_for(cluster, placement, demand, Clock(min(10.0, clock.left()))).chains
+        plan = exact_for(cluster, placement, demand, Clock(min(10.0, clock.left())))
     except NotFound:
         return [], np.inf
-    return chains, sum(chain.count * token_time(cluster, chain) for chain in chains)
+    return list(plan.chains), sum(c.count * token_time(cluster, c) for c in plan.chains)
 
 
 def _trials(cluster: Cluster, demand: np.ndarray, orders: Sequence[str], most: int):
@@ -168,15 +169,14 @@ def _by_lanes(cluster: Cluster, demand: np.ndarray, clock: Clock, bound: float, 
         f" {cluster.blocks} blocks have too little capacity. CG-BPRR serves up to {largest}"
         " requests; whether another placement serves more, milp may find out"
     )
-    known = dict(largest=largest, unserved=demand, bound=bound)
-    raise NoPlacement(message, blocks_short=short, **known)
+    raise NoPlacement(message, blocks_short=short, largest=largest, unserved=demand, bound=bound)
 
 
 # %% ../../nbs/blocks/09_designs.ipynb #d0deec05
 @door
 def sweep(
     cluster: Cluster,
-    requests,
+    requests: Any,
     orders: Sequence[str] = tuple(ORDERS),
     most: int = MOST_DESIGNS,
     bound: float | None = None,
@@ -235,7 +235,7 @@ def sweep(
         return sweep_for(cluster, demand, clock, orders, most, known, line.show)
 
 
-def _orders(orders) -> tuple[str, ...]:
+def _orders(orders: Any) -> tuple[str, ...]:
     "One order or several, checked."
     given = (orders,) if isinstance(orders, str) else tuple(orders)
     if not given:
@@ -270,7 +270,7 @@ def uncontended(plan: Plan) -> tuple[float, float]:
     """
     cluster, placement = plan.cluster, plan.placement
     t = order_rtt(cluster, plan.requests)[None]
-    far = replace(cluster, rtt=t, prefill_rtt=None, clients=None)
+    far = replace(cluster, rtt=t, prefill_rtt=None, clients=())
     cost, _ = cheapest(far, placement)
     used = placement.m > 0
     sessions = cluster.sessions(placement.m)[used]
@@ -357,13 +357,13 @@ def _segment(types: _Types, lanes: list) -> np.ndarray:
                 way = _shifted(H[max(r - held, 0)], i, q) + min(held, r) * cost
                 np.minimum(H[r], way, out=H[r])
         return H
-    r = np.arange(R + 1)
+    served = np.arange(R + 1)
     for u in np.ndindex(shape):
         here = H[(slice(None), *u)]
         for i, q, held, cost in lanes:
             if u[i] >= q:
                 before = (*u[:i], u[i] - q, *u[i + 1 :])
-                way = H[(np.maximum(r - held, 0), *before)] + np.minimum(held, r) * cost
+                way = H[(np.maximum(served - held, 0), *before)] + np.minimum(held, served) * cost
                 np.minimum(here, way, out=here)
     return H
 
@@ -419,7 +419,8 @@ def lanes_for(cluster: Cluster, demand: np.ndarray, clock: Clock) -> Placement |
     L, types = cluster.blocks, _types(cluster, demand) if demand.any() else None
     if types is None:
         return None
-    offers, segments = [[]] + [_lanes_of(types, n) for n in range(1, L + 1)], [[]]
+    offers: list[list] = [[]] + [_lanes_of(types, n) for n in range(1, L + 1)]
+    segments: list[list] = [[]]
     for n in range(1, L + 1):
         if clock.over():
             return None
@@ -429,8 +430,8 @@ def lanes_for(cluster: Cluster, demand: np.ndarray, clock: Clock) -> Placement |
         return None
     G, steps = found
     # the first of equal ones
-    least = np.argmax(G <= G.min() * (1 + CLOSE))
-    u, x = tuple(map(int, np.unravel_index(least, G.shape))), L
+    least = int(np.argmax(G <= G.min() * (1 + CLOSE)))
+    u, x = tuple(int(v) for v in np.unravel_index(least, G.shape)), L
     # (requests, first block, blocks) of each type's servers
     placed: list[list] = [[] for _ in types.members]
     while x > 0:
@@ -454,7 +455,7 @@ def _placed(cluster: Cluster, types: _Types, placed: list) -> Placement:
 
 # %% ../../nbs/blocks/09_designs.ipynb #66997f17
 @door
-def lanes(cluster: Cluster, requests, time_limit: float | None = None) -> Placement | None:
+def lanes(cluster: Cluster, requests: Any, time_limit: float | None = None) -> Placement | None:
     """A placement of parallel lanes: cut the line into segments, and give each segment rows of
     alike servers that share the requests.
 

@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from math import comb
+from typing import Any
 
 import numpy as np
 
@@ -31,6 +32,8 @@ from serving_or.tools.answers import (
     Infeasible,
     NotFound,
     Result,
+    Scope,
+    Status,
     TooLarge,
     choice,
     door,
@@ -188,7 +191,11 @@ def robust_for(
 # %% ../../nbs/blocks/11_failures.ipynb #f954aab5
 @door
 def place_robust(
-    cluster: Cluster, requests, failures: int = 1, design: int | None = None, order: str = "max"
+    cluster: Cluster,
+    requests: Any,
+    failures: int = 1,
+    design: int | None = None,
+    order: str = "max",
 ) -> Placement:
     """Place blocks so that capacity for all requests is left whatever domains fail.
 
@@ -258,7 +265,7 @@ def _failures(cluster: Cluster, demand: np.ndarray, failures) -> int:
 
 
 # %% ../../nbs/blocks/11_failures.ipynb #d6f5a492
-def what_is_left(failures=1, requests=6) -> Picture:
+def what_is_left(failures=1, requests=6):
     """Capacity by block after the worst loss: of a plain placement, and of a robust one."""
     memory, tau = [72, 64, 48, 48, 40, 40, 32, 32], [2, 2, 4, 4, 5, 5, 6, 6]
     sites = ["A", "B", "C", "D", "A", "B", "C", "D"]
@@ -291,7 +298,7 @@ def losses_for(plan: Plan, failures: int, clock: Clock) -> dict:
     if sets > MOST_LOSSES:
         message = f"{sets} sets of {failures} of {len(names)} domains; losses tries {MOST_LOSSES}"
         raise TooLarge(message, size=sets, limit=MOST_LOSSES)
-    busy, answer = plan.visits > 0, {}
+    busy, answer = plan.visits > 0, dict[tuple, float]()
     for lost in combinations(range(len(names)), failures):
         if clock.over():
             raise NotFound(f"{len(answer)} of {sets} losses were tried in {clock.limit:g} s")
@@ -360,7 +367,7 @@ def losses(plan: Plan, failures: int = 1, time_limit: float | None = None) -> di
 class RobustPlan(Result):
     """A plan that survives. Its value and bound are those of the plan while nothing has failed.
 
-    Attributes
+    Parameters
     ----------
     plan : Plan
         While nothing has failed.
@@ -375,14 +382,22 @@ class RobustPlan(Result):
     ------
     ValueError
         When capacity for the requests is not left after every loss.
+
+    Examples
+    --------
+    >>> from serving_or.blocks import Cluster, robust
+    >>> c = Cluster(2, 1, 1, memory=[6, 6, 6], tau=[1, 2, 3], rtt=[1, 1, 1])
+    >>> print(robust(c, 2).summary().splitlines()[0])
+    survives the loss of any 1 of 3 domains: at least 4 requests of capacity are left on every
+    block; at worst 5 ms per token
     """
 
     plan: Plan
     failures: int
     losses: dict | None = None
-    status: str | None = None
+    status: Status | None = None  # type: ignore[assignment]
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         self._put(failures=whole(self.failures, "failures"), status=self.status or self.plan.status)
         if self.losses is not None:
             known = {k: number(v, f"losses[{k}]", 0, infinite=True) for k, v in self.losses.items()}
@@ -406,7 +421,7 @@ class RobustPlan(Result):
         return self.plan.bound
 
     @property
-    def scope(self) -> str:
+    def scope(self) -> Scope:  # type: ignore[override]
         "The plan's."
         return self.plan.scope
 
@@ -434,7 +449,7 @@ class RobustPlan(Result):
             + self.plan.summary()
         )
 
-    def to_frame(self):
+    def to_frame(self) -> Any:
         """A pandas table with a row for each loss."""
         import pandas as pd
 
@@ -446,11 +461,18 @@ class RobustPlan(Result):
     def plot(self) -> Picture:
         """The capacity of each block, before and after the worst loss."""
         cluster, placement = self.plan.cluster, self.plan.placement
-        series = {"all": 0, f"{self.failures} lost": self.failures}
-        series = {name: surviving(cluster, placement, f) for name, f in series.items()}
-        marks = {"requests": float(self.plan.requests.sum())}
-        names, words = range(1, cluster.blocks + 1), dict(xlabel="block", ylabel="requests")
-        return bars(names, series, marks=marks, title="capacity of each block", **words)
+        series = {
+            "all": surviving(cluster, placement, 0),
+            f"{self.failures} lost": surviving(cluster, placement, self.failures),
+        }
+        return bars(
+            range(1, cluster.blocks + 1),
+            series,
+            title="capacity of each block",
+            xlabel="block",
+            ylabel="requests",
+            marks={"requests": float(self.plan.requests.sum())},
+        )
 
 
 # %% ../../nbs/blocks/11_failures.ipynb #0a3c59e4
@@ -497,7 +519,7 @@ def _least_score(found, failures, weight, clock):
 @door
 def robust(
     cluster: Cluster,
-    requests,
+    requests: Any,
     failures: int = 1,
     weight: float = 0.2,
     orders: Sequence[str] = ("max",),
@@ -560,7 +582,7 @@ def robust(
         raise _none_survives(cluster, demand, failures, short, clock)
     plan, each = _least_score(found, failures, weight, clock)
     stopped = clock.over() and plan.status != "optimal"
-    return RobustPlan(plan, failures, each, "time_limit" if stopped else None)
+    return RobustPlan(plan, failures, each, Status.TIME_LIMIT if stopped else None)
 
 
 def _none_survives(cluster, demand, failures, short, clock) -> NoPlacement:
@@ -578,7 +600,7 @@ def _none_survives(cluster, demand, failures, short, clock) -> NoPlacement:
 
 # %% ../../nbs/blocks/11_failures.ipynb #24e41416
 @door
-def largest_robust(cluster: Cluster, failures: int = 1, requests=1, most: int = 16) -> int:
+def largest_robust(cluster: Cluster, failures: int = 1, requests: Any = 1, most: int = 16) -> int:
     """The largest number of requests for which `place_robust` finds a placement with some design,
     by bisection.
 

@@ -9,6 +9,7 @@ __all__ = ["Frontier", "rental"]
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -35,7 +36,7 @@ MOST_RENTALS = 20_000
 
 def kinds(cluster: Cluster) -> np.ndarray:
     "Memory, tau and rent of each kind, the largest first ``(kinds, 3)``."
-    rows = np.stack([cluster.memory, cluster.tau, cluster.rent], axis=1)
+    rows = np.array([cluster.memory, cluster.tau, cluster.rent], float).T
     return np.unique(rows, axis=0)[::-1]
 
 
@@ -103,7 +104,7 @@ def _undominated(points: list) -> list:
 class Frontier(Record):
     """What to rent for which latency.
 
-    Attributes
+    Parameters
     ----------
     cluster : Cluster
         All servers on offer.
@@ -120,6 +121,17 @@ class Frontier(Record):
     ------
     ValueError
         When rents do not rise or costs do not fall.
+
+    Examples
+    --------
+    >>> from serving_or.blocks import Cluster, rental
+    >>> c = Cluster(2, 4, 1, [14, 7, 7], tau=[1, 2, 2], rtt=[5, 3, 6], rent=[3, 1, 1])
+    >>> frontier = rental(c, 2)
+    >>> rent, counts, plan = frontier.cheapest(target=10)
+    >>> rent, counts, plan.cost
+    (3.0, (1, 0), 7.0)
+    >>> frontier.rent_bound(target=10)
+    3.0
     """
 
     cluster: Cluster
@@ -128,7 +140,7 @@ class Frontier(Record):
     points: tuple
     complete: bool
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         offers = tuple(tuple(float(v) for v in kind) for kind in self.offers)
         points = tuple((float(r), tuple(map(int, u)), plan) for r, u, plan in self.points)
         self._put(requests=self.cluster.demand(self.requests), offers=offers, points=points)
@@ -203,7 +215,7 @@ class Frontier(Record):
         ]
         return "\n".join(lines + ["stopped by the time limit"] * (not self.complete))
 
-    def to_frame(self):
+    def to_frame(self) -> Any:
         """A pandas table with a row for each point."""
         import pandas as pd
 
@@ -219,8 +231,9 @@ class Frontier(Record):
         last = max((rent for rent, _, _ in self.points), default=1.0)
         x = np.linspace(0, 1.2 * last, 121)
         known = [min((p.cost for r, _, p in self.points if r <= v), default=np.nan) for v in x]
-        words = dict(xlabel="rent", ylabel=f"{self.cluster.time_unit} per token")
-        return lines({"best plan found": known}, x=x, title="what a rent buys", **words)
+        cost = f"{self.cluster.time_unit} per token"
+        series = {"best plan found": np.array(known)}
+        return lines(series, x=x, title="what a rent buys", xlabel="rent", ylabel=cost)
 
 
 def _relaxed(cluster: Cluster, offers, counts) -> Cluster:
@@ -237,7 +250,7 @@ def _relaxed(cluster: Cluster, offers, counts) -> Cluster:
 # %% ../../nbs/blocks/12_renting.ipynb #3c71d608
 @door
 def rental(
-    cluster: Cluster, requests, time_limit: float | None = 30.0, verbose: bool = False
+    cluster: Cluster, requests: Any, time_limit: float | None = 30.0, verbose: bool = False
 ) -> Frontier:
     """The rental frontier: plans in the order of rent, each faster than all cheaper ones.
 
@@ -297,7 +310,7 @@ def rental(
 
 
 # %% ../../nbs/blocks/12_renting.ipynb #12d4360d
-def what_to_rent(target=60, requests=4) -> Picture:
+def what_to_rent(target=60, requests=4):
     """The frontier of a small fleet, and the cheapest rental that meets a target."""
     names = ["large 1", "large 2", "large 3", "small 1", "small 2", "small 3", "small 4"]
     cluster = Cluster(

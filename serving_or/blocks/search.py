@@ -54,7 +54,7 @@ def _all_spans(cluster: Cluster, demand: np.ndarray, placement: Placement, out) 
     return best
 
 
-def two_at_a_time(tries=8, seed=0) -> Picture:
+def two_at_a_time(tries=8, seed=0):
     "Cost against tries on a small fleet, and the placement after so many of them."
     memory, tau, rtt = [11, 9, 10, 11, 11, 7], [2, 8, 5, 3, 8, 5], [15, 11, 8, 21, 21, 27]
     cluster, demand, rng = Cluster(5, 3, 1, memory, tau, rtt), np.array([4]), seed

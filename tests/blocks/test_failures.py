@@ -129,7 +129,8 @@ def test_time_is_kept():
         began = perf_counter()
         try:
             answer = robust(c, 200, 2, time_limit=limit)
-            assert answer.status in ("time_limit", "optimal") and answer.capacity >= 200
+            assert answer.capacity >= 200
+            assert limit > 0 or (answer.status == "time_limit" and answer.losses is None)
         except NoPlacement as error:
             assert error.largest is None and "unknown" in str(error)
         assert perf_counter() - began < limit + 0.5
