@@ -497,7 +497,7 @@ def finite(
 
     Returns
     -------
-    ndarray of float64, or of intp when ``whole``
+    ndarray of float64, or of int64 when ``whole``
         A read-only copy.
 
     Raises
@@ -517,14 +517,13 @@ def finite(
     _check_shape(x, name, shape, ndim)
     bad = ~(x >= least) | (np.isinf(x) & (not infinite))
     if whole:
-        most = min(_MOST, np.iinfo(np.intp).max)
-        bad |= (x != np.floor(x)) | ~(np.abs(x) <= most)
+        bad |= (x != np.floor(x)) | ~(np.abs(x) <= _MOST)
     if bad.any():
         at = _first(bad)
         what = "a whole number" if whole else "a number" if infinite else "a finite number"
         what += f", at least {least:g}" if least > -np.inf else ""
         _refuse(x[at], _at(name, at), what, int(bad.sum()) - 1)
-    result = x.astype(np.intp) if whole else x
+    result = x.astype(np.int64) if whole else x
     result.flags.writeable = False
     return result
 
@@ -739,7 +738,7 @@ TYPES: dict[str, tuple[type, ...]] = {
     "bool": (bool,),
     "text": (str,),
 }
-DTYPES = {"float": float, "int": np.intp, "bool": bool, "text": str}
+DTYPES = {"float": float, "int": np.int64, "bool": bool, "text": str}
 ODD = ("inf", "-inf", "nan")
 
 

@@ -129,7 +129,7 @@ class Card(Record):
     values: np.ndarray
     window: np.ndarray = field(default_factory=lambda: np.full(1, np.inf))
     outside: int = 0
-    expert: np.ndarray = field(default_factory=lambda: np.zeros(1, int))
+    expert: np.ndarray = field(default_factory=lambda: np.zeros(1, np.int64))
     num_experts: int = 0
     num_experts_per_tok: int = 0
     draft: int = 0
@@ -757,14 +757,16 @@ def _counted(c: _Config, f: Family) -> dict[str, Any]:
     if largest > _LARGEST:
         c.wrong("hidden_size", f"gives a block {largest:.1e} parameters", f"at most {_LARGEST:.0e}")
         c.done()
-    each = attention.parameters + _norms(c, f, d) + np.where(sparse, experts, dense)
+    # 64 bits, also where Python runs in a browser and NumPy's integers have 32
+    ffn = np.where(sparse, np.int64(experts), np.int64(dense))
+    each = attention.parameters + _norms(c, f, d) + ffn
     return {
         "hidden_size": d,
         "parameters": each,
-        "values": np.full(L, attention.values),
+        "values": np.full(L, attention.values, np.int64),
         "window": np.where(sliding, c.whole("sliding_window") if sliding.any() else 1, np.inf),
         "outside": _outside(c, f, d),
-        "expert": np.where(sparse, one, 0),
+        "expert": np.where(sparse, np.int64(one), 0),
         "num_experts": count,
         "num_experts_per_tok": c.whole("num_experts_per_tok") if count else 0,
         "draft": _draft(c, d, int(each[-1])),

@@ -571,7 +571,7 @@ def test_arrays(kind):
         assert checked.tolist() == [[2, 3], [0, 1]] and checked.dtype == np.float64
         assert not checked.flags.writeable and not np.shares_memory(checked, mine)
         assert type(checked) is np.ndarray and checked.flags.c_contiguous
-        assert finite(values, "n", whole=True).dtype == np.intp
+        assert finite(values, "n", whole=True).dtype == np.int64
     assert finite([], "n").shape == (0,) and finite(3, "n").shape == ()
     assert finite(np.zeros((0, 4), object), "n").shape == (0, 4)
     assert finite([np.inf, 5e-324], "n", infinite=True).tolist() == [np.inf, 5e-324]

@@ -1,0 +1,581 @@
+"""Every front door: answers that travel, errors that are documented, arguments left alone.
+
+A door is what a part's ``__all__`` lists. ``CALLS`` has a small valid call for each; the fuzz test
+replaces one argument at a time by something bad or extreme.
+"""
+
+import copy
+import inspect
+import pickle
+import signal
+import subprocess
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from serving_or import blocks, experts
+from serving_or.tools.answers import Infeasible, NotFound, Record, Result, Scope, Status, TooLarge
+from tests.long import cases
+
+ROOT = Path(__file__).parents[1]
+LOADS = np.array([[20, 4, 1]] * 3 + [[4, 20, 1]] + [[1, 4, 20]] * 2, float)
+TIME_LIMIT = 5.0
+
+
+# what the calls are made of
+
+
+@cache
+def problem():
+    return experts.Problem(LOADS, 4)
+
+
+@cache
+def schedule():
+    return experts.run(problem(), experts.RegularizedGreedy())
+
+
+@cache
+def fleet():
+    "Three servers of which two stand in one site, one client near and one far."
+    return blocks.Cluster(
+        4,
+        4.0,
+        1.0,
+        memory=[24, 16, 16],
+        tau=[10, 20, 20],
+        rtt=[[10, 10, 10], [30, 20, 20]],
+        hop=np.full((3, 3), 5.0),
+        rent=[3.0, 1.0, 1.0],
+        domain=["north", "south", "east"],
+    )
+
+
+@cache
+def plan():
+    return blocks.sweep(fleet(), [2, 1])
+
+
+def started(rule, x0, **more):
+    "A policy or a rounding that has begun."
+    rule.start(x0, 4, **more)
+    return rule
+
+
+def step_of(make):
+    "A call that starts a policy and takes one step."
+    return lambda x0=(2, 1, 1), extra=4, move_price=2.0, loads=(20.0, 4.0, 1.0): _step(
+        make(), x0, extra, move_price, loads
+    )
+
+
+def _step(rule, x0, extra, move_price, loads):
+    rule.start(x0, extra, move_price)
+    return rule.step(loads)
+
+
+def round_of(make):
+    "A call that starts a rounding and takes one step."
+
+    def call(x0=(2, 1, 1), extra=4, move_price=2.0, loads=(20.0, 4.0, 1.0), x=(2.5, 1.5, 0.0)):
+        return _round(make(), x0, extra, move_price, loads, x)
+
+    return call
+
+
+def _round(rule, x0, extra, move_price, loads, x):
+    rule.start(x0, extra, move_price)
+    return rule.step(loads, x)
+
+
+def certify(x0=(2, 1, 1), extra=4, move_price=2.0, loads=(20.0, 4.0, 1.0), x=(2.5, 1.5, 0.0)):
+    certificate = experts.Certificate(x0, extra, move_price)
+    return certificate.step(loads, x)
+
+
+def forecast(make):
+    "A call of a predictor."
+    return lambda seen=LOADS, horizon=3: make(seen, horizon)
+
+
+def calls():
+    "Name of a door to a call and its arguments."
+    p, c, R = problem(), fleet(), [2, 1]
+    placement = plan().placement
+    return {
+        "experts.Problem": (
+            experts.Problem,
+            {"loads": LOADS, "extra": 4, "move_price": 2.0, "start": [2, 1, 1]},
+        ),
+        "experts.Schedule": (
+            experts.Schedule,
+            {
+                "problem": p,
+                "x": np.tile([2, 1, 1], (6, 1)),
+                "bounds": np.zeros(6),
+                "status": "feasible",
+            },
+        ),
+        "experts.place": (experts.place, {"loads": LOADS, "extra": 4}),
+        "experts.place_exact": (
+            experts.place_exact,
+            {"loads": LOADS, "extra": 4, "time_limit": TIME_LIMIT},
+        ),
+        "experts.last": (experts.last, {"seen": LOADS, "horizon": 3}),
+        "experts.ewma": (experts.ewma, {"share": 0.3}),
+        "experts.seasonal": (experts.seasonal, {"period": 3}),
+        "experts.Rounded": (
+            step_of(lambda: experts.Rounded(experts.RegularizedGreedy(), experts.Credit())),
+            _arguments(step_of(experts.Never)),
+        ),
+        "experts.Rounded(...)": (
+            experts.Rounded,
+            {"policy": experts.RegularizedGreedy(), "rounding": experts.Credit()},
+        ),
+        "blocks.aggregate_bound": (blocks.aggregate_bound, {"cluster": c, "requests": R}),
+        "blocks.enumeration": (blocks.enumeration, {"cluster": c, "requests": R, "most": 10_000}),
+        "experts.relax": (
+            experts.relax,
+            {"problem": p, "method": "cuts", "tolerance": 1e-6, "time_limit": TIME_LIMIT},
+        ),
+        "experts.run": (experts.run, {"problem": p, "policy": experts.Myopic(), "rounding": None}),
+        "experts.optimum": (experts.optimum, {"problem": p, "time_limit": TIME_LIMIT}),
+        "experts.Never": (step_of(experts.Never), _arguments(step_of(experts.Never))),
+        "experts.Chase": (step_of(experts.Chase), _arguments(step_of(experts.Chase))),
+        "experts.Myopic": (step_of(experts.Myopic), _arguments(step_of(experts.Myopic))),
+        "experts.RegularizedGreedy": (
+            step_of(experts.RegularizedGreedy),
+            _arguments(step_of(experts.RegularizedGreedy)),
+        ),
+        "experts.RegularizedGreedy(eta)": (experts.RegularizedGreedy, {"eta": 1.0}),
+        "experts.Follow": (
+            step_of(lambda: experts.Follow(experts.last, 3)),
+            _arguments(step_of(experts.Never)),
+        ),
+        "experts.Follow(...)": (experts.Follow, {"predictor": experts.last, "horizon": 3}),
+        "experts.Mix": (
+            step_of(lambda: experts.Mix([experts.Never(), experts.RegularizedGreedy()])),
+            _arguments(step_of(experts.Never)),
+        ),
+        "experts.Mix(...)": (
+            experts.Mix,
+            {"policies": [experts.Never(), experts.Myopic()], "eps": 1.0},
+        ),
+        "experts.Threshold": (round_of(experts.Threshold), _arguments(round_of(experts.Threshold))),
+        "experts.Threshold(seed)": (experts.Threshold, {"seed": 0}),
+        "experts.Hysteresis": (
+            round_of(experts.Hysteresis),
+            _arguments(round_of(experts.Hysteresis)),
+        ),
+        "experts.Hysteresis(width)": (experts.Hysteresis, {"width": 2.0}),
+        "experts.Credit": (round_of(experts.Credit), _arguments(round_of(experts.Credit))),
+        "experts.Credit(alpha)": (experts.Credit, {"alpha": 1.0}),
+        "experts.Certificate": (certify, _arguments(certify)),
+        "blocks.Cluster": (
+            blocks.Cluster,
+            {
+                "blocks": 4,
+                "block_size": 4.0,
+                "cache_size": 1.0,
+                "memory": [24, 16],
+                "tau": [10, 20],
+                "rtt": [[10, 10]],
+                "prefill_tau": [10, 20],
+                "prefill_rtt": [[10, 10]],
+                "hop": [[0, 5], [5, 0]],
+                "rent": [1, 1],
+                "domain": ["a", "b"],
+                "servers": ["s", "t"],
+                "clients": ["c"],
+                "memory_unit": "GB",
+                "time_unit": "ms",
+            },
+        ),
+        "blocks.Placement": (blocks.Placement, {"a": [1, 1, 3], "m": [4, 2, 2]}),
+        "blocks.Chain": (blocks.Chain, {"client": 0, "servers": (0,), "blocks": (4,), "count": 1}),
+        "blocks.check": (
+            blocks.check,
+            {"cluster": c, "placement": placement, "chains": plan().chains, "requests": R},
+        ),
+        "blocks.cheapest": (blocks.cheapest, {"cluster": c, "placement": placement, "slots": None}),
+        "blocks.route": (blocks.route, {"cluster": c, "placement": placement, "requests": R}),
+        "blocks.route_direct": (
+            blocks.route_direct,
+            {"cluster": c, "placement": placement, "slots": None},
+        ),
+        "blocks.route_exact": (
+            blocks.route_exact,
+            {"cluster": c, "placement": placement, "requests": R, "time_limit": TIME_LIMIT},
+        ),
+        "blocks.lone_bound": (blocks.lone_bound, {"cluster": c, "requests": R}),
+        "blocks.coverage": (blocks.coverage, {"cluster": c, "placement": placement}),
+        "blocks.cg_bp": (
+            blocks.cg_bp,
+            {"cluster": c, "requests": R, "design": None, "order": "max"},
+        ),
+        "blocks.cg_bprr": (
+            blocks.cg_bprr,
+            {"cluster": c, "requests": R, "design": None, "order": "max"},
+        ),
+        "blocks.guarantee": (
+            blocks.guarantee,
+            {"cluster": c, "requests": R, "design": None, "order": "max"},
+        ),
+        "blocks.largest_requests": (blocks.largest_requests, {"cluster": c, "requests": R}),
+        "blocks.sweep": (blocks.sweep, {"cluster": c, "requests": R, "time_limit": TIME_LIMIT}),
+        "blocks.lanes": (blocks.lanes, {"cluster": c, "requests": R}),
+        "blocks.petals_like": (blocks.petals_like, {"cluster": c, "reserve": 2.0, "headroom": 0.0}),
+        "blocks.uncontended": (blocks.uncontended, {"plan": plan()}),
+        "blocks.milp": (
+            blocks.milp,
+            {
+                "cluster": c,
+                "requests": R,
+                "formulation": "line",
+                "time_limit": TIME_LIMIT,
+                "start": None,
+            },
+        ),
+        "blocks.chain_bound": (
+            blocks.chain_bound,
+            {"cluster": c, "requests": R, "tolerance": 1e-6, "time_limit": TIME_LIMIT},
+        ),
+        "blocks.improve": (blocks.improve, {"plan": plan(), "time_limit": 0.05, "seed": 0}),
+        "blocks.place_robust": (blocks.place_robust, {"cluster": c, "requests": 1, "failures": 1}),
+        "blocks.robust": (blocks.robust, {"cluster": c, "requests": 1, "failures": 1}),
+        "blocks.losses": (blocks.losses, {"plan": plan(), "failures": 1}),
+        "blocks.surviving": (
+            blocks.surviving,
+            {"cluster": c, "placement": placement, "failures": 1},
+        ),
+        "blocks.largest_robust": (
+            blocks.largest_robust,
+            {"cluster": c, "failures": 1, "requests": 1},
+        ),
+        "blocks.rental": (blocks.rental, {"cluster": c, "requests": R, "time_limit": TIME_LIMIT}),
+    }
+
+
+def _arguments(function):
+    return {name: p.default for name, p in inspect.signature(function).parameters.items()}
+
+
+CALLS = calls()
+
+
+def called(name):
+    "The valid call of a door, for a process pool too."
+    call, arguments = calls()[name]
+    return call(**arguments)
+
+
+@contextmanager
+def within(seconds):
+    "A call that hangs is a failure, not a hanging test."
+
+    def over(*_):
+        raise AssertionError(f"no answer within {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, over)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+# what is bad or extreme
+
+MASKED = np.ma.masked_array(LOADS, mask=LOADS == 20)
+NUMBERS = [0, -1, 1, 2.5, 10**30, 2**63, 1e300, 1e308, 1e-308, 5e-324, -0.0, True]
+NUMBERS += [
+    np.nan,
+    np.inf,
+    -np.inf,
+    1 + 2j,
+    np.int8(-5),
+    np.float32(0.1),
+    np.datetime64("2024-01-01"),
+]
+THINGS = [
+    None,
+    "text",
+    "3",
+    b"3",
+    "",
+    [],
+    (),
+    {},
+    object(),
+    lambda: 1,
+    np.array([]),
+    np.array("a"),
+    [[]],
+    [[], [1]],
+]
+
+
+def twisted(value):
+    "An array of numbers with something wrong, or extreme, about it."
+    try:
+        array = np.array(value, float)
+    except (TypeError, ValueError):
+        return
+    if array.ndim == 0 or array.size == 0:
+        return
+    for bad in (np.nan, np.inf, -np.inf, -1.0, 1e308, 5e-324, 1e-320, 1e19, 0.5):
+        changed = array.copy()
+        changed.flat[0] = bad
+        yield changed
+    for scale in (0.0, 1e300, 1e-300, 1e-320):
+        with np.errstate(over="ignore"):
+            yield array * scale
+    yield array[..., :-1]
+    yield array[None]
+    yield np.concatenate([array, array], axis=-1)
+    yield array.astype(complex) + 1j
+    yield array.astype(str)
+    yield array.astype(object)
+    yield array > 0
+    yield np.ma.masked_array(array, mask=np.arange(array.size).reshape(array.shape) == 0)
+    yield array.clip(-100, 100).astype(np.int8)
+    yield pd.DataFrame(np.atleast_2d(array))
+    yield pd.Series(array.ravel(), index=[f"e{i}" for i in range(array.size)])
+    still = array.copy()
+    still.flags.writeable = False
+    yield still
+    yield array.tolist()
+
+
+def attempts(name):
+    "All arguments of a door with one of them replaced."
+    call, arguments = CALLS[name]
+    for argument, value in arguments.items():
+        for bad in [*NUMBERS, *THINGS, MASKED, *twisted(value), *ODD.get(argument, [])]:
+            yield call, argument, {**arguments, argument: bad}
+
+
+ODD = {
+    "problem": [problem().loads, schedule()],
+    "cluster": [plan(), 3],
+    "plan": [fleet()],
+    "chains": [
+        [blocks.Chain(0, (0,), (4,))],
+        [None],
+        [(0, (0,), (4,))],
+        [blocks.Chain(7, (0,), (4,))],
+    ],
+    "policies": [[None], ["a", "b"]],
+    "predictor": [lambda seen, horizon: None, lambda seen, horizon: -seen],
+}
+
+
+# these have a state, and are started anew
+STARTED = {"policy", "rounding"}
+
+
+def same(a, b):
+    "Equal to the last bit, also arrays, NaN and what has no equality."
+    if isinstance(a, np.ndarray):
+        return repr(a) == repr(b)
+    try:
+        return pickle.dumps(a) == pickle.dumps(b)
+    except Exception:
+        return repr(a) == repr(b)
+
+
+def outcome(call, argument, arguments):
+    "What a call did wrong, or None; counts the calls that answered."
+    before = {k: copy.deepcopy(v) if not callable(v) else v for k, v in arguments.items()}
+    try:
+        with within(20):
+            answer = call(**arguments)
+    except (ValueError, NotFound) as error:
+        if not str(error):
+            return "an error without words"
+        if type(pickle.loads(pickle.dumps(error))) is not type(error):
+            return "an error that does not travel"
+    except AssertionError as error:
+        return str(error)
+    except BaseException as error:
+        return f"{type(error).__name__}: {error}"[:200]
+    else:
+        if isinstance(answer, Result):
+            if not answer.bound <= answer.value * (1 + 1e-9):
+                return f"bound {answer.bound} above value {answer.value}"
+            if answer.status not in Status or answer.scope not in Scope:
+                return f"status {answer.status!r}, scope {answer.scope!r}"
+    kept = [k for k in arguments if not callable(arguments[k]) and k not in STARTED]
+    changed = [k for k in kept if not same(before[k], arguments[k])]
+    return f"{changed} changed" if changed else None
+
+
+def described(value):
+    return f"{type(value).__name__} {value!r}".replace("\n", " ")[:120]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", CALLS)
+def test_bad_and_extreme_input(name, record_property):
+    wrong, count = [], 0
+    for call, argument, arguments in attempts(name):
+        count += 1
+        found = outcome(call, argument, arguments)
+        if found:
+            wrong.append(f"{argument} = {described(arguments[argument])}: {found}")
+    record_property("calls", count)
+    assert not wrong, f"{len(wrong)} of {count} calls\n" + "\n".join(wrong)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("seed", range(cases(400, 8)))
+def test_several_bad_things_at_once(seed):
+    "Fifty calls of any door with two or three arguments replaced."
+    rng, wrong, names = np.random.default_rng(seed), [], list(CALLS)
+    for _ in range(50):
+        call, arguments = CALLS[names[rng.integers(len(names))]]
+        some = rng.permutation(list(arguments))[: rng.integers(2, 4)].tolist()
+        bad = {a: pick(rng, [*NUMBERS, *THINGS, *twisted(arguments[a])]) for a in some}
+        found = outcome(call, some, {**arguments, **bad})
+        if found:
+            said = ", ".join(f"{a} = {described(v)}" for a, v in bad.items())
+            wrong.append(f"{getattr(call, '__name__', call)}({said}): {found}")
+    assert not wrong, "\n".join(wrong)
+
+
+def pick(rng, options):
+    return options[rng.integers(len(options))]
+
+
+# what every door does
+
+
+def test_every_function_among_the_doors_is_called():
+    named = {name.partition("(")[0] for name in CALLS}
+    for part, things in (("experts", experts), ("blocks", blocks)):
+        functions = {n for n in things.__all__ if inspect.isfunction(getattr(things, n))}
+        assert not {f"{part}.{name}" for name in functions} - named
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_nothing_is_printed(name, capfd):
+    called(name)
+    assert capfd.readouterr() == ("", "")
+
+
+def results():
+    "Names of the doors that return a record."
+    return [name for name in CALLS if isinstance(called(name), Record)]
+
+
+@pytest.mark.parametrize("name", results())
+def test_answers_are_frozen_equal_saved_and_read_back(name, tmp_path):
+    one, two = called(name), called(name)
+    assert pickle.loads(pickle.dumps(one)) == one and copy.deepcopy(one) == one
+    if name not in TIMED:
+        assert one == two and hash(one) == hash(two)
+    one.save(tmp_path / "answer.json")
+    assert type(one).load(tmp_path / "answer.json") == one
+    for value in vars(one).values():
+        if isinstance(value, np.ndarray):
+            assert not value.flags.writeable
+    with pytest.raises(AttributeError):
+        one.new = 1
+    if isinstance(one, Result):
+        assert one.summary() and one.bound <= one.value and 0 <= one.gap <= 1 and one.ratio >= 1
+
+
+# answers that hold seconds
+TIMED = {"blocks.chain_bound"}
+
+
+def test_answers_and_errors_go_through_a_process_pool():
+    names = results()
+    with ProcessPoolExecutor(1) as pool:
+        there = list(pool.map(called, names))
+        errors = [pool.submit(raised, i).exception() for i in range(len(ERRORS))]
+        assert pool.submit(int, "7").result() == 7
+    for name, answer in zip(names, there, strict=True):
+        assert type(answer) is type(called(name))
+        if name not in TIMED:
+            assert answer == called(name)
+    assert [type(e) for e in errors] == [type(e) for e in ERRORS]
+    assert [str(e) for e in errors] == [str(e) for e in ERRORS]
+    assert [vars(e) for e in errors] == [vars(e) for e in ERRORS]
+
+
+ERRORS = [
+    Infeasible("short", blocks_short=3, largest=(1, 0)),
+    NotFound("gave up", served=3, unserved=(1, 2), bound=7.5),
+    TooLarge("large", size=10, limit=5),
+    blocks.BadPlan("a rule", rule="memory", server=1, chain=2),
+    blocks.NoRoute("no way", client=1, boundary=3),
+    blocks.NoPlacement("no place", blocks_short=1, largest=4),
+    blocks.BadFile("line 3", problems=[("servers", 3, "a list")]),
+]
+
+
+def raised(i):
+    raise ERRORS[i]
+
+
+# other people's solvers in the same process
+
+GUESTS = """
+import sys
+sys.path[:0] = [{root!r}]
+import numpy as np, highspy, cvxpy as cp
+from tests.test_doors import called
+
+def user():
+    "A model with two threads, and cvxpy's HIGHS."
+    h = highspy.Highs()
+    h.setOptionValue("output_flag", False)
+    h.setOptionValue("threads", 2)
+    whole = highspy.HighsVarType.kInteger
+    x = [h.addVariable(lb=0, ub=9, obj=-1.0 - i, type=whole) for i in range(8)]
+    h.addConstr(sum((2 + i % 3) * v for i, v in enumerate(x)) <= 17)
+    assert h.run() == highspy.HighsStatus.kOk
+    assert h.getModelStatus() == highspy.HighsModelStatus.kOptimal, h.getModelStatus()
+    y = cp.Variable(4, integer=True)
+    problem = cp.Problem(cp.Minimize(cp.sum(y)), [y >= 1.5])
+    problem.solve(solver=cp.HIGHS)
+    assert problem.status == "optimal" and problem.value == 8
+
+for name in {names!r}:
+    user()
+    called(name)
+    user()
+    called(name)
+print("fine")
+"""
+SOLVERS = [
+    "experts.place",
+    "experts.relax",
+    "experts.optimum",
+    "experts.Follow",
+    "blocks.route_exact",
+    "blocks.milp",
+]
+SOLVERS += [
+    "blocks.chain_bound",
+    "blocks.sweep",
+    "blocks.improve",
+    "blocks.robust",
+    "blocks.losses",
+    "blocks.rental",
+]
+
+
+@pytest.mark.parametrize("first", [0, 6])
+def test_a_user_and_cvxpy_run_highs_in_the_same_process(first):
+    code = GUESTS.format(root=str(ROOT), names=SOLVERS[first : first + 6])
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0 and done.stdout.strip().endswith("fine"), done.stderr[-2000:]
