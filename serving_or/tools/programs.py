@@ -226,9 +226,9 @@ def proved_by(y1: float = 0.2, y2: float = 0.4) -> Picture:
     y = np.array([y1, y2])
     terms = np.concatenate([_least(y, low, np.inf), _least(c - A.T @ y, 0.0, 5.0)])
     return bars(
-        ["row 1", "row 2", "column 1", "column 2"],
-        {"term": terms},
-        marks={"B(y)": terms.sum(), "best": 8.6, "best whole": 10.0},
+        ["row 1", "row 2", "column 1", "column 2", "B(y), the sum"],
+        {"term": [*terms, terms.sum()]},
+        marks={"best": 8.6, "best whole": 10.0},
         title=f"y = ({y1:g}, {y2:g}) proves {terms.sum():.2f}",
         ylabel="cost",
     )
