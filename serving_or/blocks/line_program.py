@@ -515,8 +515,8 @@ def milp(
 # %% ../../nbs/blocks/06_line_program.ipynb #954eb2f0
 def _begun(cluster, demand, start):
     "The start, checked for these requests; its bound is kept where it holds for all plans."
-    if not isinstance(start, Plan) or start.forward:
-        raise BadPlan("start must be a relayed plan", rule="start")
+    if start.forward:
+        raise BadPlan("start forwards; it must be a relayed plan", rule="start")
     bound = start.bound if start.scope == Scope.ALL and start.cluster == cluster else 0.0
     return checked(cluster, start.placement, start.chains, demand, bound)
 

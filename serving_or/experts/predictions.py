@@ -369,6 +369,14 @@ class Rounded(Policy):
     policy : Policy
     rounding : Rounding
         As `run` takes it. When it fails, the policy is as it was before, too.
+
+    Examples
+    --------
+    >>> from serving_or.experts import Credit, RegularizedGreedy
+    >>> whole = Rounded(RegularizedGreedy(), Credit())
+    >>> whole.start([2, 2], extra=4)
+    >>> whole.step([20.0, 4.0]).tolist()
+    [2, 2]
     """
 
     def __init__(self, policy: Policy, rounding: Any):
