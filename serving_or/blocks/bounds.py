@@ -166,7 +166,7 @@ def rent_curve(memory: int = 24, requests: int = 4) -> Picture:
 class ChainBound(Record):
     """A lower bound on the cost of every relayed plan, with the multipliers that prove it.
 
-    Attributes
+    Parameters
     ----------
     cluster : Cluster
     requests : ndarray (clients,) of int

@@ -286,14 +286,19 @@ def exact_for(cluster: Cluster, placement: Placement, demand: np.ndarray, clock:
         low = max(low, answer.bound)
         if found is None and rest.any():
             raise _no_routing(cluster, placement, demand, clock, answer, low)
-        chains = found or chains
         late = answer.status == "time_limit"
+        if found is not None and (rest.any() or _sum(cluster, found) < total):
+            chains = found
     else:
         late = False
-    cost = sum(c.count * token_time(cluster, c) for c in chains) / R
     status = Status.TIME_LIMIT if late else None
-    bound = min(low / R, cost)
+    bound = min(low, _sum(cluster, chains)) / R
     return checked(cluster, placement, chains, demand, bound, status, scope=Scope.PLACEMENT)
+
+
+def _sum(cluster: Cluster, chains: list[Chain]) -> float:
+    "Time per token, summed over the requests."
+    return sum(c.count * token_time(cluster, c) for c in chains)
 
 
 def _solved(
@@ -337,7 +342,7 @@ def _no_routing(
 # %% ../../nbs/blocks/04_flow.ipynb #c12d414e
 def flow_prices(
     program: Program,
-    answer: Any,
+    answer: Solution,
     cluster: Cluster,
     server: np.ndarray,
     a: np.ndarray,

@@ -441,7 +441,7 @@ class Plan(Result):
     cluster : Cluster
     placement : Placement
     chains : iterable of Chain
-        Alike chains are merged, and ordered by client and cost.
+        Alike ones are merged; they are kept in the order of clients and costs.
     requests : array_like (clients,) of int
     bound : float
         No plan of the ``scope`` costs less; 0 when the method knows nothing better.

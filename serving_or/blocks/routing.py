@@ -176,6 +176,18 @@ def chosen_chain(blocks_of_a=5, rtt_of_b=20, tau_of_c=6):
     )
 
 
+# %% ../../nbs/blocks/03_routing.ipynb #0c264204
+def round_and_round(m, blocks):
+    """Spans end to end; one that would cross the end of the model is shifted left to end there, and
+    the next starts at block 1.
+    """
+    a, at = [], 1
+    for k in m:
+        a.append(min(at, blocks + 1 - k))
+        at = 1 if a[-1] + k > blocks else a[-1] + k
+    return Placement(a, m)
+
+
 # %% ../../nbs/blocks/03_routing.ipynb #e03f0a9f
 class Links:
     """The cheapest way from boundary to boundary, kept up to date while slots are taken; the client
@@ -191,8 +203,8 @@ class Links:
     Notes
     -----
     For each distinct end e it keeps ``B[e][c, x]``, the least ``t_cj + tau_j (e - x)`` over the
-    servers j that end at e and may be entered at x, and that
-    server. Taking slots changes only the ends of the servers concerned.
+    servers j that end at e and may be entered at x, and that server. Taking slots changes only the
+    ends of the servers concerned.
     """
 
     def __init__(self, cluster: Cluster, placement: Placement, slots: Any = None):
@@ -288,8 +300,8 @@ def bulk(
     Notes
     -----
     A found chain carries ``q = min(requests left, min over its servers of floor(slots / k))``
-    requests: until then it stays the cheapest, because links
-    only vanish. Greedy: it can leave requests without a chain although another routing serves all.
+    requests: until then it stays the cheapest, because links only vanish. Greedy: it can leave
+    requests without a chain although another routing serves all.
     """
     links = _ways(cluster, placement, forward)
     rest, total = np.array(demand, int), 0.0
@@ -423,9 +435,9 @@ class Hops:
     Notes
     -----
     The state is the last server: ``D[j] = tau_j k + min(t_j / 2 if the chain starts at j, min over
-    i of D[i] + d[i, j])`` over servers i with
-    ``a_j <= e_i < e_j``, a contiguous slice of the servers in order of their ends. ``O(clients ·
-    n²)`` time in n array operations.
+    i of D[i] + d[i, j])`` over servers i that end where j may be entered, ``first_j <= e_i < e_j``:
+    a contiguous slice of the servers in order of their ends. ``O(clients · n²)`` time in n array
+    operations.
     """
 
     def __init__(self, cluster: Cluster, placement: Placement, slots: Any = None):

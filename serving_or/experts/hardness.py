@@ -6,6 +6,7 @@
 __all__ = ["subgraph_loads", "place_exact"]
 
 # %% ../../nbs/experts/04_hardness.ipynb #4c2497a1
+#| code-fold: true
 from dataclasses import replace
 from typing import Any
 
@@ -113,6 +114,7 @@ def place_exact(
 
 
 # %% ../../nbs/experts/04_hardness.ipynb #8be64ceb
+#| code-fold: true
 def _improved(start: StaticPlacement, p: Problem, clock: Clock) -> StaticPlacement:
     "The better one of a placement and the program's, with the better one of both bounds."
     scale = p.loads.max()

@@ -15,6 +15,7 @@ __all__ = [
 ]
 
 # %% ../../nbs/experts/01_model.ipynb #ec1e54fd
+#| code-fold: true
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -91,6 +92,7 @@ def added(x: ArrayLike, start: ArrayLike) -> np.ndarray:
 
 
 # %% ../../nbs/experts/01_model.ipynb #ca6b5f1b
+#| code-fold: true
 def check_loads(loads: Any, ndim: int | None = None, name: str = "loads") -> np.ndarray:
     """Loads as a read-only array of floats.
 
@@ -158,9 +160,8 @@ def check_placement(
         at = tuple(int(i) for i in np.argwhere(wrong)[0])
         row = f"{name}[{', '.join(map(str, at))}]" if at else name
         raise ValueError(f"{row} sums to {total[at]:g}; it must sum to extra = {extra}")
-    checked = checked.astype(np.intp) if given.dtype.kind in "iu" else np.maximum(checked, 0.0)
-    checked.flags.writeable = False
-    return checked
+    whole_numbers = given.dtype.kind in "iu"
+    return _closed(checked.astype(np.intp) if whole_numbers else np.maximum(checked, 0.0))
 
 
 def even_split(experts: int, extra: int) -> np.ndarray:
@@ -183,7 +184,14 @@ def even_split(experts: int, extra: int) -> np.ndarray:
 
 
 # %% ../../nbs/experts/01_model.ipynb #6e1b2ed7
+#| code-fold: true
 MOST_EXTRA = 1_000_000  # some methods hold a number for each extra GPU
+
+
+def _closed(array: np.ndarray) -> np.ndarray:
+    "The same array, closed to writing."
+    array.flags.writeable = False
+    return array
 
 
 def _check_labels(labels: Any, name: str, count: int) -> tuple | None:
@@ -197,6 +205,7 @@ def _check_labels(labels: Any, name: str, count: int) -> tuple | None:
 
 
 # %% ../../nbs/experts/01_model.ipynb #3ea7f68f
+#| code-fold: true
 @dataclass(frozen=True, eq=False)
 class Problem(Record):
     """Experts of one layer over time: loads, extra GPUs, the price of moving one, and the start.
@@ -302,13 +311,7 @@ def water_level(loads: ArrayLike, extra: float) -> Any:
 
 
 # %% ../../nbs/experts/01_model.ipynb #912ca192
-def _read_only(array: np.ndarray) -> np.ndarray:
-    "The same array, closed to writing."
-    array.flags.writeable = False
-    return array
-
-
-# %% ../../nbs/experts/01_model.ipynb #d8f7421c
+#| code-fold: true
 @dataclass(frozen=True, eq=False)
 class Schedule(Result):
     """A placement for each step of a problem, its cost, and a bound on every schedule's cost.
@@ -369,12 +372,12 @@ class Schedule(Result):
     @cached_property
     def latency(self) -> np.ndarray:
         "Latency of each step (T,)."
-        return _read_only(latency(self.problem.loads, self.x))
+        return _closed(latency(self.problem.loads, self.x))
 
     @cached_property
     def moved(self) -> np.ndarray:
         "GPUs added at each step (T,); the l1 movement is twice this."
-        return _read_only(added(self.x, self.problem.start))
+        return _closed(added(self.x, self.problem.start))
 
     @property
     def costs(self) -> np.ndarray:
@@ -444,6 +447,7 @@ class Schedule(Result):
 
 
 # %% ../../nbs/experts/01_model.ipynb #a1a23374
+#| code-fold: true
 def stay_or_move(length: int = 3, price: float = 2.0) -> Picture:
     """What a change of load to (4, 20) costs who stays at (2, 2), moves one GPU at once, or two."""
     from serving_or.tools.plots import bars

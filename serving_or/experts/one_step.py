@@ -16,6 +16,7 @@ __all__ = [
 ]
 
 # %% ../../nbs/experts/02_one_step.ipynb #aa5d1cc0
+#| code-fold: true
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,7 @@ def worst_ratio(x: ArrayLike, reference: ArrayLike) -> Any:
 
 
 # %% ../../nbs/experts/02_one_step.ipynb #fae1e3f5
+#| code-fold: true
 def _normal(loads: ArrayLike) -> np.ndarray:
     "Loads (..., m) of each layer over a power of two near the largest: the same digits."
     loads = np.asarray(loads, float)
@@ -119,7 +121,6 @@ def need(loads: ArrayLike, level: ArrayLike) -> np.ndarray:
     return np.maximum(np.ceil(ratio * (1 - SLACK)) - 1, 0).astype(np.intp)
 
 
-# %% ../../nbs/experts/02_one_step.ipynb #ba2ff8c8
 def best_level(loads: ArrayLike, extra: int) -> Any:
     """The lowest latency of an integer placement.
 
@@ -145,7 +146,8 @@ def best_level(loads: ArrayLike, extra: int) -> Any:
     return (_best_level(_normal(loads), extra) * _unit(loads))[()]
 
 
-# %% ../../nbs/experts/02_one_step.ipynb #f87d46e8
+# %% ../../nbs/experts/02_one_step.ipynb #ba2ff8c8
+#| code-fold: true
 def _best_level(loads: np.ndarray, extra: int) -> np.ndarray:
     "`best_level` of loads between 0 and 2: the interval is halved until no level is left inside."
     low = water_level(loads, extra)
@@ -321,6 +323,7 @@ def myopic(loads: ArrayLike, x: ArrayLike, move_price: float) -> np.ndarray:
 
 
 # %% ../../nbs/experts/02_one_step.ipynb #0ef4da97
+#| code-fold: true
 def _passed(loads: np.ndarray, x: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     "Experts (J,) and quotients (J,), falling, when each expert goes from x to x + wanted."
     expert = np.repeat(np.arange(x.size), wanted)
@@ -331,6 +334,7 @@ def _passed(loads: np.ndarray, x: np.ndarray, wanted: np.ndarray) -> tuple[np.nd
 
 
 # %% ../../nbs/experts/02_one_step.ipynb #4d1656ad
+#| code-fold: true
 STEP_LOADS = {
     "skewed": [30, 14, 8, 4, 2, 2],
     "one hot": [40, 4, 4, 4, 4, 4],

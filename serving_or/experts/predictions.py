@@ -19,6 +19,7 @@ __all__ = [
 ]
 
 # %% ../../nbs/experts/15_predictions.ipynb #db62deac
+#| code-fold: true
 from collections.abc import Callable, Iterable
 from math import comb
 from typing import Any
@@ -368,6 +369,14 @@ class Rounded(Policy):
     policy : Policy
     rounding : Rounding
         As `run` takes it. When it fails, the policy is as it was before, too.
+
+    Examples
+    --------
+    >>> from serving_or.experts import Credit, RegularizedGreedy
+    >>> whole = Rounded(RegularizedGreedy(), Credit())
+    >>> whole.start([2, 2], extra=4)
+    >>> whole.step([20.0, 4.0]).tolist()
+    [2, 2]
     """
 
     def __init__(self, policy: Policy, rounding: Any):
@@ -398,6 +407,7 @@ def check_once(rule: Any) -> None:
 
 
 # %% ../../nbs/experts/15_predictions.ipynb #d3e63b8d
+#| code-fold: true
 def spoilt(loads: np.ndarray, kind: str, share: float) -> tuple[Predictor, np.ndarray]:
     "A perfect forecast that is bad in some steps, and which."
     exact, rng = perfect(loads), np.random.default_rng(7)

@@ -14,6 +14,7 @@ __all__ = [
 ]
 
 # %% ../../nbs/experts/05_relaxation.ipynb #07b1f4c4
+#| code-fold: true
 import warnings
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -49,22 +50,6 @@ from ..tools.plots import Picture
 from ..tools.programs import Model, Solution
 
 
-# %% ../../nbs/experts/05_relaxation.ipynb #ce0d7d94
-def _cover(p: Problem, need: np.ndarray) -> np.ndarray:
-    """A schedule that meets the needs (T, m) with the fewest additions; a step that needs more than
-    k has its needs scaled down.
-    """
-    x, now = np.empty(p.loads.shape), p.start.astype(float)
-    total = np.maximum(need.sum(axis=1, keepdims=True), 1e-300)
-    for t, a in enumerate(need * np.minimum(1.0, p.extra / total)):
-        surplus = np.maximum(now - a, 0.0)
-        spare = p.extra - a.sum()
-        new = a + surplus * (spare / surplus.sum() if surplus.sum() > 0 else 0.0)
-        # a rounding error is not a move, however dear moves are
-        now = x[t] = np.where(np.abs(new - now) <= 1e-14 * (1 + p.extra), now, new)
-    return x
-
-
 # %% ../../nbs/experts/05_relaxation.ipynb #325c839e
 def _with_cvxpy(
     p: Problem, tolerance: float, clock: Clock, line: Progress
@@ -87,6 +72,23 @@ def _with_cvxpy(
         return _never(p)[0], np.zeros((p.steps + 1, p.experts))
     worth = np.clip(moves.dual_value * unit, 0.0, p.move_price)
     return _cover(p, np.maximum(x.value, 0.0)), np.vstack([worth, np.zeros(p.experts)])
+
+
+# %% ../../nbs/experts/05_relaxation.ipynb #78162570
+#| code-fold: true
+def _cover(p: Problem, need: np.ndarray) -> np.ndarray:
+    """A schedule that meets the needs (T, m) with the fewest additions; a step that needs more than
+    k has its needs scaled down.
+    """
+    x, now = np.empty(p.loads.shape), p.start.astype(float)
+    total = np.maximum(need.sum(axis=1, keepdims=True), 1e-300)
+    for t, a in enumerate(need * np.minimum(1.0, p.extra / total)):
+        surplus = np.maximum(now - a, 0.0)
+        spare = p.extra - a.sum()
+        new = a + surplus * (spare / surplus.sum() if surplus.sum() > 0 else 0.0)
+        # a rounding error is not a move, however dear moves are
+        now = x[t] = np.where(np.abs(new - now) <= 1e-14 * (1 + p.extra), now, new)
+    return x
 
 
 # %% ../../nbs/experts/05_relaxation.ipynb #23841ee2
@@ -122,7 +124,6 @@ def _lowest(loads: np.ndarray, price: np.ndarray, floor: ArrayLike) -> Any:
     return (L[..., 0] + np.vecdot(z, x)) * unit[..., 0]
 
 
-# %% ../../nbs/experts/05_relaxation.ipynb #aa1db810
 def conjugate(loads: ArrayLike, z: ArrayLike) -> Any:
     """The least latency plus price when GPUs are bought, in any number: ``g(z) = min_{x >= 0} f(x)
     + <z, x>``.
@@ -185,6 +186,7 @@ def budgeted_conjugate(loads: ArrayLike, z: ArrayLike, extra: float) -> Any:
 
 
 # %% ../../nbs/experts/05_relaxation.ipynb #9783810a
+#| code-fold: true
 PRICED = np.array([12.0, 6.0, 3.0])
 
 
@@ -246,7 +248,6 @@ def step_bound(loads: ArrayLike, z: ArrayLike, extra: float) -> Any:
     return G - MARGIN * (np.abs(G) + (extra + np.shape(z)[-1]) * np.abs(z).max(axis=-1))
 
 
-# %% ../../nbs/experts/05_relaxation.ipynb #900c49bb
 @door
 def lower_bound(problem: Problem, multipliers: Any) -> np.ndarray:
     """A lower bound on the cost of every schedule, from any multipliers of the moves.
@@ -312,6 +313,7 @@ def _fits(p: Problem, b: np.ndarray) -> bool:
 
 
 # %% ../../nbs/experts/05_relaxation.ipynb #d0ee960f
+#| code-fold: true
 NOTHING = 1e-15  # relative; loads below are beside the point, and beyond the solver's digits
 
 
@@ -327,7 +329,7 @@ class _Busy:
     unit: float
     again: np.ndarray  # (n,): whether the expert was busy before
     earlier: np.ndarray  # (pairs that were,): number of the pair before
-    gap: np.ndarray  # (idle steps between two busy ones,): number of the pair after
+    later: np.ndarray  # (idle steps between two busy ones,): number of the pair after
     when: np.ndarray  # (idle steps between two busy ones,): the step
 
 
@@ -338,19 +340,18 @@ def _busy(p: Problem) -> _Busy:
     least = max(NOTHING * unit, float(np.finfo(float).tiny))
     mask = p.loads > np.maximum(low, least)[:, None]
     t, i = np.nonzero(mask)
-    number = np.full((T, m), -1)
-    number[mask] = np.arange(t.size)
+    pair = np.full((T, m), -1)
+    pair[mask] = np.arange(t.size)
     last = np.maximum.accumulate(np.where(mask, np.arange(T)[:, None], -1), axis=0)
     # the expert's busy step before this one, or -1
     before = np.where(t > 0, last[t - 1, i], -1)
     again, length = before >= 0, t - 1 - before
-    gap = np.repeat(np.arange(t.size), length)
-    when = before[gap] + 1 + np.arange(gap.size) - np.repeat(np.cumsum(length) - length, length)
-    earlier, r = number[before[again], i[again]], p.loads[t, i] / unit
-    return _Busy(mask, t, i, r, low / unit, unit, again, earlier, gap, when)
+    later = np.repeat(np.arange(t.size), length)
+    when = before[later] + 1 + np.arange(later.size) - np.repeat(np.cumsum(length) - length, length)
+    earlier, r = pair[before[again], i[again]], p.loads[t, i] / unit
+    return _Busy(mask, t, i, r, low / unit, unit, again, earlier, later, when)
 
 
-# %% ../../nbs/experts/05_relaxation.ipynb #28b8065d
 def _program(p: Problem, of: _Busy) -> Model:
     "Columns gain (n,), hold (n,), level (T,); rows h <= the a before it, and the budgets."
     n, T = of.t.size, p.steps
@@ -365,7 +366,7 @@ def _program(p: Problem, of: _Busy) -> Model:
     columns = np.concatenate([gain[of.earlier], hold[of.earlier], hold[of.again]])
     _add(model, of, rows, columns, np.repeat([1.0, 1.0, -1.0], row.size), np.zeros(row.size))
     rows = np.concatenate([of.t, of.t, of.when])
-    columns = np.concatenate([gain, hold, hold[of.gap]])
+    columns = np.concatenate([gain, hold, hold[of.later]])
     _add(model, of, rows, columns, np.full(rows.size, -1.0), np.full(T, -float(p.extra)))
     return model
 
@@ -378,7 +379,8 @@ def _add(model: Model, of: _Busy, rows: Any, columns: Any, values: Any, low: np.
     model.add_rows(csr_array((values, (rows, columns)), shape=shape), low)
 
 
-# %% ../../nbs/experts/05_relaxation.ipynb #53bb4775
+# %% ../../nbs/experts/05_relaxation.ipynb #28b8065d
+#| code-fold: true
 def _add_tangents(model: Model, of: _Busy, a: np.ndarray, v: np.ndarray) -> None:
     "Rows level + r x / v^2 >= 2 r / v - r / v^2 of the curves of the pairs a, at 1 + x = v."
     n, slope = of.t.size, of.r[a] / v**2
@@ -388,12 +390,11 @@ def _add_tangents(model: Model, of: _Busy, a: np.ndarray, v: np.ndarray) -> None
     _add(model, of, rows, columns, values, 2 * of.r[a] / v - slope)
 
 
-# %% ../../nbs/experts/05_relaxation.ipynb #632c6a2e
 def _read_schedule(p: Problem, of: _Busy, column: np.ndarray) -> np.ndarray:
     "The schedule (T, m) that covers what the columns say."
     n, need = of.t.size, np.zeros(p.loads.shape)
     hold = column[n : 2 * n]
-    need[of.when, of.i[of.gap]] = hold[of.gap]
+    need[of.when, of.i[of.later]] = hold[of.later]
     need[of.t, of.i] = hold + column[:n]
     return _cover(p, np.maximum(need, 0.0))
 
@@ -456,6 +457,7 @@ def _bound(p: Problem, b: np.ndarray) -> float:
 
 
 # %% ../../nbs/experts/05_relaxation.ipynb #3df10083
+#| code-fold: true
 @dataclass(frozen=True, eq=False)
 class Relaxation(Result):
     """A fractional schedule, its cost, and a lower bound on the cost of every schedule, fractional

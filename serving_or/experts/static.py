@@ -14,6 +14,7 @@ __all__ = [
 ]
 
 # %% ../../nbs/experts/03_static.ipynb #3539e157
+#| code-fold: true
 import warnings
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -82,6 +83,7 @@ def static_cvxpy(loads: ArrayLike, extra: int) -> tuple[np.ndarray, float]:
 
 
 # %% ../../nbs/experts/03_static.ipynb #ef419630
+#| code-fold: true
 def _to_budget(x: np.ndarray, extra: int) -> np.ndarray:
     "Scaled to the sum k; an even split of nothing."
     total = x.sum()
@@ -119,6 +121,7 @@ def static_bound(loads: ArrayLike, extra: float, multipliers: ArrayLike) -> floa
 
 
 # %% ../../nbs/experts/03_static.ipynb #6991cd56
+#| code-fold: true
 def _without_tangents(r: np.ndarray, extra: int) -> tuple[Model, np.ndarray, np.ndarray]:
     "Columns p (m), s (m), L (T); rows of experts that can be slowest, (t, i), and the budget."
     from scipy.sparse import csr_array
@@ -280,6 +283,7 @@ def polish(loads: ArrayLike, x: ArrayLike, time_limit: float | None = None) -> n
 
 
 # %% ../../nbs/experts/03_static.ipynb #71104d9a
+#| code-fold: true
 def _after_one_move(loads: np.ndarray, x: np.ndarray) -> np.ndarray:
     "Sums of latencies (m, m) when expert i gets one GPU of expert j; infinite where it cannot."
     per_gpu = loads / (1 + x)
@@ -294,6 +298,7 @@ def _after_one_move(loads: np.ndarray, x: np.ndarray) -> np.ndarray:
 
 
 # %% ../../nbs/experts/03_static.ipynb #612a64bd
+#| code-fold: true
 @dataclass(frozen=True, eq=False)
 class StaticPlacement(Result):
     """One placement for all steps, with a lower bound on every such placement.
@@ -468,6 +473,7 @@ def place(
 
 
 # %% ../../nbs/experts/03_static.ipynb #5ed56a54
+#| code-fold: true
 KINDS = np.array([[30, 18, 10, 6, 4, 2, 2, 1], [1, 2, 2, 5, 6, 12, 20, 28]], float)
 
 

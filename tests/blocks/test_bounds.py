@@ -13,7 +13,6 @@ from serving_or.blocks import Cluster, Infeasible, cg_bprr, chain_bound, lone_bo
 from serving_or.blocks.bounds import (
     ChainBound,
     aggregate_bound,
-    cheapest_patterns,
     multiplier_bound,
 )
 from serving_or.blocks.line_program import capacity_hull

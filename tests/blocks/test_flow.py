@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from serving_or.blocks import flow
 from serving_or.blocks.cluster import Cluster
 from serving_or.blocks.flow import (
     coverage,
@@ -18,7 +19,7 @@ from serving_or.blocks.link_program import best_routing
 from serving_or.blocks.plan import BadPlan, Chain, Placement, check, token_time, visits
 from serving_or.blocks.routing import bulk, cheapest, lone_bound, route, route_direct
 from serving_or.tools.answers import Infeasible, NotFound, Scope
-from serving_or.tools.programs import solve
+from serving_or.tools.programs import Outcome, Solution, solve
 from tests.instances import (
     BAD_REQUESTS,
     BEST,
@@ -129,7 +130,7 @@ def test_any_prices_prove_a_bound(seed, requests):
     rng = np.random.default_rng(seed)
     multipliers = [relaxed.multipliers, -rng.exponential(2.0, len(program.low))]
     for y in multipliers:
-        answer = type("Answer", (), dict(multipliers=y))
+        answer = Solution(Outcome.OPTIMAL, multipliers=y)
         togo, worth = flow_prices(program, answer, cluster, *spans)
         slots = cluster.slots(place.m)[used]
         bound = requests * togo[0, 1] - worth @ slots
@@ -207,6 +208,17 @@ def test_time_limits_are_checked(wrong):
     with pytest.raises(NotFound, match="more time") as caught:
         route_exact(STUCK, STUCK_AT, 2, time_limit=0)
     assert caught.value.unserved.tolist() == [2] and caught.value.bound >= 0
+
+
+def test_a_stopped_search_keeps_the_cheaper_chains(monkeypatch):
+    "What the program has found in time may cost more than what greedy routing gave."
+    c = Cluster(2, 2, 1, memory=[6, 60, 60], tau=[1, 1, 1], rtt=[1, 2, 9])
+    place = Placement([1, 1, 1], [2, 2, 2])
+    stopped = Solution(Outcome.TIME_LIMIT, bound=7.0)
+    for dear, best in (([Chain(0, (2,), (2,), 2)], 3.5), ([Chain(0, (1,), (2,), 2)], 3.5)):
+        monkeypatch.setattr(flow, "_solved", lambda *_, found=dear: (found, stopped))
+        plan = route_exact(c, place, 2)
+        assert (plan.cost, plan.bound, plan.status) == (best, 3.5, "time_limit")
 
 
 def test_one_line_if_asked(capfd):

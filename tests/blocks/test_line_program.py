@@ -285,8 +285,12 @@ def test_a_start_for_other_requests_is_refused():
     plan = milp(EXAMPLE_B, 4)
     with pytest.raises(BadPlan, match="requests"):
         milp(EXAMPLE_B, 3, start=plan)
-    with pytest.raises(BadPlan, match="relayed plan"):
+    with pytest.raises(ValueError, match="start is of type str; it must be a Plan or None"):
         milp(EXAMPLE_B, 4, start="plan")
+    hops = replace(EXAMPLE_B, hop=np.zeros((3, 3)))
+    forwarded = blocks.route(hops, plan.placement, 4, forward=True)
+    with pytest.raises(BadPlan, match="relayed plan"):
+        milp(hops, 4, start=forwarded)
 
 
 @settings(max_examples=cases(2000), deadline=None)
