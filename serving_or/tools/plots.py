@@ -241,7 +241,8 @@ def bars(
     for j, (name, level) in enumerate(marks.items()):
         colour = PALETTE[-1 - j]
         body.append(
-            f'<path d="M{LEFT} {sy(level):.1f}H{size[0] - RIGHT}" stroke="{colour}" stroke-width="2"'
+            f'<path d="M{LEFT} {sy(level):.1f}H{size[0] - RIGHT}" stroke="{colour}"'
+            ' stroke-width="2"'
             ' stroke-dasharray="5 3"/>'
         )
         legend.append((name, colour))
