@@ -368,6 +368,8 @@ def flow_prices(
     worth : ndarray (spans,)
         The price of a slot, at least 0.
     """
+    # a linear program that has been solved has them
+    assert answer.multipliers is not None
     worth = np.maximum(-answer.multipliers[program.at["use"]], 0.0)
     active = np.unique(program.at["client"])
     togo = np.full((len(active), cluster.blocks + 2), np.inf)
