@@ -6,6 +6,7 @@
 __all__ = ["aggregate_bound", "multiplier_bound", "ChainBound", "chain_bound"]
 
 # %% ../../nbs/blocks/08_bounds.ipynb #d4d44122
+#| code-fold: true
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -123,7 +124,7 @@ def multiplier_bound(cluster: Cluster, requests: Any, multipliers: Any) -> float
 
     Notes
     -----
-    ``B(pi)`` of the theorem *Any prices give a bound*.
+    ``B(eta)`` of the theorem *Any prices give a bound*.
     """
     demand = cluster.demand(requests)
     hull = capacity_hull(cluster, int(demand.sum()))
@@ -133,7 +134,7 @@ def multiplier_bound(cluster: Cluster, requests: Any, multipliers: Any) -> float
 
 # %% ../../nbs/blocks/08_bounds.ipynb #f7211338
 def _priced(cluster, demand, multipliers, hull):
-    "B(pi), and the cheapest pattern of each client with requests."
+    "B(eta), and the cheapest pattern of each client with requests."
     server, slope, intercept = hull
     charge = np.bincount(server, multipliers, cluster.n)
     back = np.bincount(server, multipliers * slope, cluster.n)
@@ -145,6 +146,7 @@ def _priced(cluster, demand, multipliers, hull):
 
 
 # %% ../../nbs/blocks/08_bounds.ipynb #49bf0bc5
+#| code-fold: true
 def _fast_and_slow(memory):
     "A fast server with so much memory, and two slow ones."
     return Cluster(8, 4, 1, [memory, 64, 64], [5, 20, 20], [10, 10, 10])
@@ -177,6 +179,7 @@ def price_curve(memory: int = 24, requests: int = 4) -> Picture:
 
 
 # %% ../../nbs/blocks/08_bounds.ipynb #712a9fcf
+#| code-fold: true
 @dataclass(frozen=True, eq=False)
 class ChainBound(Record):
     """A lower bound on the cost of every relayed plan, with the multipliers that prove it.
