@@ -244,8 +244,7 @@ def round_top(x: ArrayLike) -> np.ndarray:
     [1, 1, 1]
     """
     x = np.asarray(x, float)
-    # 2.9999999999 is 3
-    down = np.floor(x + 1e-9).astype(np.intp)
+    down = np.floor(x).astype(np.intp)
     left = round(float(x.sum())) - int(down.sum())
     down[np.argsort(-(x - down), kind="stable")[:left]] += 1
     return down

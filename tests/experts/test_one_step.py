@@ -102,6 +102,18 @@ def test_lazy_cover_adds_the_fewest(step, data):
     assert np.maximum(mine - x, 0).sum() == fewest == np.maximum(a - x, 0).sum()
 
 
+def test_whom_a_tie_favours():
+    "What the docstrings say of ties."
+    assert best_response([6, 6, 6], 4).tolist() == [2, 1, 1]
+    assert best_response([0, 6, 6], 1).tolist() == [0, 1, 0]
+    # one GPU more costs what it saves: 20 / 4 + 1 = 20 / 5 + 2
+    assert myopic([20, 4], [2, 2], 1.0).tolist() == [3, 1]
+    assert myopic([6, 6, 0], [0, 0, 2], 1.5).tolist() == [0, 0, 2]
+    # taken from whoever is furthest above its need, or above what it should keep
+    assert lazy_cover([0, 3, 2], [1, 0, 0]).tolist() == [1, 2, 2]
+    assert lazy_cover([0, 3, 2], [1, 0, 0], keep=[0, 2.9, 0.5]).tolist() == [1, 3, 1]
+
+
 @given(steps())
 def test_water_level_is_below_every_placement(step):
     r, x, _ = step

@@ -1,6 +1,7 @@
 "The conjugates and the dual bound against independent minimisation, the relaxation against cvxpy."
 
 import pickle
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -129,6 +130,17 @@ def test_any_multipliers_give_a_bound(case):
         moved = lower_bound(p, b + rng.normal(size=(p.steps + 1, 1)))
         small = 1e-8 * (1 + p.extra) * (1 + p.move_price)
         assert np.allclose(moved, running, rtol=1e-6, atol=small)
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_a_bound_holds_in_exact_arithmetic(seed):
+    "Without prices the bound of a step is its water level; rounding must not lift it above."
+    rng = np.random.default_rng(seed)
+    r, k = rng.exponential(5.0, (20, rng.integers(1, 40))), int(rng.integers(0, 30))
+    for loads, bound in zip(r, step_bound(r, np.zeros_like(r), k)):
+        falling = sorted(map(Fraction, loads), reverse=True)
+        levels = [sum(falling[:j]) / (k + j) for j in range(1, loads.size + 1)]
+        assert Fraction(bound) <= max(levels)
 
 
 @pytest.mark.parametrize(
