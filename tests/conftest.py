@@ -58,3 +58,13 @@ def browser():
         browser = p.chromium.launch(executable_path=chromium, args=["--no-sandbox", *quiet])
         yield browser
         browser.close()
+
+
+def pytest_terminal_summary(terminalreporter):
+    """How many calls the fuzz tests have made."""
+    reports = [r for some in terminalreporter.stats.values() for r in some]
+    calls = [r for r in reports if getattr(r, "when", None) == "call"]
+    told = [value for r in calls for _, value in r.user_properties]
+    if told:
+        said = f"front doors: {sum(told):,} calls with bad or extreme input"
+        terminalreporter.write_line(said)

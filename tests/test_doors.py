@@ -436,9 +436,10 @@ def test_bad_and_extreme_input(name, record_property):
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("seed", range(cases(400, 8)))
-def test_several_bad_things_at_once(seed):
+def test_several_bad_things_at_once(seed, record_property):
     "Fifty calls of any door with two or three arguments replaced."
     rng, wrong, names = np.random.default_rng(seed), [], list(CALLS)
+    record_property("calls", 50)
     for _ in range(50):
         call, arguments = CALLS[names[rng.integers(len(names))]]
         some = rng.permutation(list(arguments))[: rng.integers(2, 4)].tolist()

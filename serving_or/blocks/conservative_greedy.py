@@ -367,7 +367,7 @@ def guarantee(
 
 # %% ../../nbs/blocks/07_conservative_greedy.ipynb #15134ff5
 def guarantee_for(cluster: Cluster, demand: np.ndarray, design: int, order: str) -> float:
-    """Formula (eq-conservative_greedy-guarantee)."""
+    """B of the guarantee; infinite where the theorem says nothing."""
     t = order_rtt(cluster, demand, order)
     m = np.where(np.isfinite(t), cluster.counts(design), 0)
     if not design >= demand.sum() >= 1 or m.sum() < cluster.blocks:

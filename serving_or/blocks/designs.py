@@ -219,6 +219,10 @@ def sweep(
     ValueError
         When an argument is not as described, or the bound is above the cost of a plan.
 
+    References
+    ----------
+    Sun et al. (2025), the placement rule for any design; see the chapter's sources.
+
     Examples
     --------
     >>> from serving_or.blocks import Cluster, sweep
@@ -347,7 +351,7 @@ def _shifted(values: np.ndarray, i: int, q: int) -> np.ndarray:
 
 
 def _segment(types: _Types, lanes: list) -> np.ndarray:
-    "H of formula (eq-designs-lanes) for a segment ``(R + 1, servers of each type + 1)``."
+    "H, the least cost of requests on a segment ``(R + 1, servers of each type + 1)``."
     R, shape = types.requests, types.shape
     H = np.full((R + 1, *shape), np.inf)
     H[0] = 0.0

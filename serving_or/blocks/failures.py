@@ -69,8 +69,8 @@ def by_domain(cluster: Cluster, placement: Placement) -> np.ndarray:
 
 
 def after_loss(C: np.ndarray, failures: int) -> np.ndarray:
-    """Formula (eq-failures-surviving): what is left of capacities by domain ``(domains, L)`` when
-    the largest ones of each block are lost ``(L,)``.
+    """rho: what is left ``(L,)`` of capacities by domain ``(domains, L)`` when the largest ones of
+    each block are lost.
     """
     kept = max(len(C) - failures, 0)
     return np.partition(C, kept - 1, axis=0)[:kept].sum(axis=0) if kept else np.zeros(C.shape[1])
@@ -240,9 +240,8 @@ def place_robust(
     demand = cluster.demand(requests)
     failures = _failures(cluster, demand, failures)
     c = int(demand.sum()) if design is None else whole(design, "design")
-    placement, left = robust_for(
-        cluster, demand, failures, c, choice(order, "order", ORDERS), Clock()
-    )
+    order = choice(order, "order", ORDERS)
+    placement, left = robust_for(cluster, demand, failures, c, order, Clock())
     R, short = int(demand.sum()), int((left < demand.sum()).sum())
     if short:
         message = (
@@ -258,20 +257,22 @@ def _failures(cluster: Cluster, demand: np.ndarray, failures) -> int:
     "A number of failures that leaves somebody."
     f, domains = whole(failures, "failures"), len(labels(cluster)[1])
     if f >= domains and demand.any():
-        raise Infeasible(
-            f"any {f} of {domains} domains may fail: then no server is left", largest=0
-        )
+        message = f"any {f} of {domains} domains may fail: then no server is left"
+        raise Infeasible(message, largest=0)
     return f
 
 
 # %% ../../nbs/blocks/11_failures.ipynb #d6f5a492
+def _four_sites() -> Cluster:
+    "Two servers on each of four sites, twelve blocks."
+    memory, tau = [72, 64, 48, 48, 40, 40, 32, 32], [2, 2, 4, 4, 5, 5, 6, 6]
+    names = [f"{i} in {site}" for i, site in enumerate("ABCDABCD")]
+    return Cluster(12, 4, 1, memory, tau, [25] * 8, domain=list("ABCDABCD"), servers=names)
+
+
 def what_is_left(failures=1, requests=6):
     """Capacity by block after the worst loss: of a plain placement, and of a robust one."""
-    memory, tau = [72, 64, 48, 48, 40, 40, 32, 32], [2, 2, 4, 4, 5, 5, 6, 6]
-    sites = ["A", "B", "C", "D", "A", "B", "C", "D"]
-    names = [f"{i} in {site}" for i, site in enumerate(sites)]
-    cluster = Cluster(12, 4, 1, memory, tau, [25] * 8, domain=sites, servers=names)
-    demand, clock, below = np.array([requests]), Clock(), ""
+    cluster, demand, clock, below = _four_sites(), np.array([requests]), Clock(), ""
     plain, _ = place_for(cluster, demand, requests, "max")
     series = {"CG-BPRR": surviving(cluster, plain, failures), "robust": np.zeros(12)}
     for c in candidate_designs(cluster, requests)[::-1].tolist():

@@ -28,6 +28,7 @@ from .link_program import paper_program, read_paper, write_paper
 from .plan import BadPlan, Chain, Placement, Plan, checked
 from .routing import lone_bound
 from serving_or.tools.answers import (
+    OPTIMALITY,
     Clock,
     Infeasible,
     NotFound,
@@ -35,6 +36,7 @@ from serving_or.tools.answers import (
     Status,
     choice,
     door,
+    gap,
     progress,
 )
 from ..tools.plots import Picture, lines
@@ -540,6 +542,6 @@ def _best(answer: Solution, plan, start, bound, clock):
         raise NotFound(f"no plan within {seconds}; give a start, or more time", bound=bound)
     best = min(found, key=lambda p: p.cost)
     bound = min(bound, best.cost)
-    stopped = answer.status == "time_limit" and bound < best.cost * (1 - 1e-6)
+    stopped = answer.status == "time_limit" and gap(best.cost, bound) > OPTIMALITY
     status = Status.TIME_LIMIT if stopped else None
     return checked(best.cluster, best.placement, best.chains, best.requests, bound, status)

@@ -263,7 +263,7 @@ def _link_columns(b, cluster, client):
 
 
 def _product_rows(b, L):
-    "(eq-link_program-mccormick) for every product of a link and a number of one of its ends."
+    "The three rows of every product of a link and a number of one of its ends."
     f, f_in, f_out, a, m = (b.at[name] for name in ("f", "f_in", "f_out", "a", "m"))
     products = {
         "alpha": (f, a),
@@ -283,7 +283,7 @@ def _product_rows(b, L):
 
 
 def _link_rows(b, L):
-    "(eq-link_program-link): the next block is there, and is not the last server's already."
+    "What a used link asks for: the next block is there, and is not the last server's already."
     a, m, f_out = (b.at[name] for name in ("a", "m", "f_out"))
     alpha, beta, delta = (b.at[name] for name in ("alpha", "beta", "delta"))
     b.rows(b.at["alpha_in"].shape, (1, b.at["alpha_in"]), high=1)
@@ -319,7 +319,7 @@ def _alike(n, tau=10.0, rtt=10.0):
 
 
 def _theorem(n, tau, rtt, L=4):
-    "The right side of (eq-link_program-negative) for servers that are all alike."
+    "The limit of the theorem *Negative work*, for servers that are all alike."
     return rtt - tau - (n - 1) * n * (tau * (L - 1) - rtt / 2)
 
 

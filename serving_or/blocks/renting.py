@@ -47,8 +47,8 @@ def members(cluster: Cluster, kind) -> np.ndarray:
 
 
 def rentals(cluster: Cluster, demand: np.ndarray, offers) -> list[tuple[float, tuple[int, ...]]]:
-    """Rent and numbers of servers of each kind that satisfy (eq-renting-memory), in the order of
-    rent.
+    """Rent and numbers of servers of each kind that have the memory for the model and all caches,
+    in the order of rent.
     """
     most = [np.arange(len(members(cluster, kind)) + 1) for kind in offers]
     u = np.stack(np.meshgrid(*most, indexing="ij"), axis=-1).reshape(-1, len(most))
@@ -310,20 +310,16 @@ def rental(
 
 
 # %% ../../nbs/blocks/12_renting.ipynb #12d4360d
+def _large_and_small() -> Cluster:
+    "Three large servers and four small ones on offer, eight blocks."
+    names = ["large 1", "large 2", "large 3", "small 1", "small 2", "small 3", "small 4"]
+    memory, tau, rent = [44] * 3 + [20] * 4, [3] * 3 + [6] * 4, [5] * 3 + [1.5] * 4
+    return Cluster(8, 4, 1, memory, tau, [12, 16, 20, 5, 8, 10, 14], rent=rent, servers=names)
+
+
 def what_to_rent(target=60, requests=4):
     """The frontier of a small fleet, and the cheapest rental that meets a target."""
-    names = ["large 1", "large 2", "large 3", "small 1", "small 2", "small 3", "small 4"]
-    cluster = Cluster(
-        8,
-        4,
-        1,
-        [44] * 3 + [20] * 4,
-        [3] * 3 + [6] * 4,
-        [12, 16, 20, 5, 8, 10, 14],
-        rent=[5] * 3 + [1.5] * 4,
-        servers=names,
-    )
-    frontier = rental(cluster, requests, time_limit=None)
+    frontier = rental(_large_and_small(), requests, time_limit=None)
     point = frontier.cheapest(target)
     if point is None:
         return Picture(frontier.plot() + f"<p>Nothing on offer meets {target} ms.</p>")

@@ -54,12 +54,17 @@ def _all_spans(cluster: Cluster, demand: np.ndarray, placement: Placement, out) 
     return best
 
 
+def _six_servers() -> Cluster:
+    "Six servers that all differ, five blocks."
+    memory, tau, rtt = [11, 9, 10, 11, 11, 7], [2, 8, 5, 3, 8, 5], [15, 11, 8, 21, 21, 27]
+    return Cluster(5, 3, 1, memory, tau, rtt)
+
+
 def two_at_a_time(tries=8, seed=0):
     "Cost against tries on a small fleet, and the placement after so many of them."
-    memory, tau, rtt = [11, 9, 10, 11, 11, 7], [2, 8, 5, 3, 8, 5], [15, 11, 8, 21, 21, 27]
-    cluster, demand, rng = Cluster(5, 3, 1, memory, tau, rtt), np.array([4]), seed
+    cluster, demand, rng = _six_servers(), np.array([4]), np.random.default_rng(seed)
     placement, _ = place_for(cluster, demand, 4, "max")
-    costs, rng = [_mean_cost(cluster, demand, placement)], np.random.default_rng(seed)
+    costs = [_mean_cost(cluster, demand, placement)]
     for _ in range(tries):
         out = rng.choice(cluster.n, 2, replace=False)
         placement = _all_spans(cluster, demand, placement, out)
@@ -79,7 +84,7 @@ def two_at_a_time(tries=8, seed=0):
 
 # %% ../../nbs/blocks/10_search.ipynb #c89f2b21
 def worth(cluster: Cluster, j: int, togo: np.ndarray, demand: np.ndarray) -> np.ndarray:
-    """Spans for server j with their estimated value, formula (eq-search-worth) ``(spans, 3)``:
+    """Spans for server j with the value by which they are ranked ``(spans, 3)``:
     start, blocks, value. ``togo`` (clients with requests, L + 2) are the costs to go.
     """
     L, active, R, found = cluster.blocks, np.flatnonzero(demand), demand.sum(), [np.zeros((0, 3))]

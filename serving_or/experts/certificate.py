@@ -200,20 +200,27 @@ def run(
 
 # %% ../../nbs/experts/08_certificate.ipynb #8115f78d
 #| code-fold: true
+_PLAYERS = {
+    "regularised greedy": RegularizedGreedy,
+    "chase": Chase,
+    "never": Never,
+    "myopic": Myopic,
+}
+
+
+def _scaled(scale: float) -> Problem:
+    "A spike, then a shift, with every load multiplied by a scale."
+    loads = np.array([[20, 4]] * 6 + [[4, 20]] + [[20, 4]] * 5 + [[4, 20]] * 12, float)
+    return Problem(scale * loads, extra=4)
+
+
 def certified(player: str = "regularised greedy", scale: float = 1.0) -> "Picture":
     """A spike, then a shift, loads multiplied by a scale: what one policy has cost so far, and the
     certificate.
     """
     from serving_or.tools.plots import Picture, lines
 
-    loads = np.array([[20, 4]] * 6 + [[4, 20]] + [[20, 4]] * 5 + [[4, 20]] * 12, float)
-    players = {
-        "regularised greedy": RegularizedGreedy(),
-        "chase": Chase(),
-        "never": Never(),
-        "myopic": Myopic(),
-    }
-    schedule = run(Problem(scale * loads, extra=4), players[player])
+    schedule = run(_scaled(scale), _PLAYERS[player]())
     total = np.cumsum(schedule.costs)
     first = lines(
         {"cost so far": total, "certificate": schedule.bounds},

@@ -14,6 +14,7 @@ __all__ = [
 ]
 
 # %% ../../nbs/experts/11_hindsight.ipynb #eacfe7b9
+#| code-fold: true
 from collections.abc import Iterator
 from math import comb
 
@@ -178,6 +179,7 @@ def dynamic_program(problem: Problem) -> Schedule:
 
 
 # %% ../../nbs/experts/11_hindsight.ipynb #20db2b45
+#| code-fold: true
 def simple_schedules(problem: Problem) -> dict[str, Schedule]:
     "Never, chase and the myopic rule, played on a problem with an integer start."
     w = problem.move_price

@@ -17,6 +17,7 @@ __all__ = [
 ]
 
 # %% ../../nbs/experts/10_level_chain.ipynb #fbffcf12
+#| code-fold: true
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -96,6 +97,11 @@ def chain_of(problem: Problem) -> LevelChain:
     -------
     LevelChain
         With E <= T k events; O(T m + E log E).
+
+    Raises
+    ------
+    ValueError
+        When the start is not in whole GPUs.
 
     Examples
     --------
@@ -278,6 +284,7 @@ def _waiting(chain, depth, start):
 
 
 # %% ../../nbs/experts/10_level_chain.ipynb #68e18e2e
+#| code-fold: true
 def eight_deep(before: int, spike: int, after: int) -> tuple[LevelChain, np.ndarray]:
     "The chain of the eight steps, and depths for them."
     loads = np.array([[20, 4]] * 3 + [[4, 20]] + [[20, 4]] + [[4, 20]] * 3)

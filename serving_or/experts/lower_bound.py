@@ -14,6 +14,7 @@ __all__ = [
 ]
 
 # %% ../../nbs/experts/12_lower_bound.ipynb #a4550439
+#| code-fold: true
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -108,6 +109,7 @@ def square_root_game(steps: int) -> tuple[np.ndarray, float]:
 
 
 # %% ../../nbs/experts/12_lower_bound.ipynb #8d4bac88
+#| code-fold: true
 def hedged(extra: int, guess: int) -> dict[str, np.ndarray]:
     "Optimum over what is proved, for every duration up to k^2 and each of three plays."
     n = np.arange(1, extra**2 + 1)

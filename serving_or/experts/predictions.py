@@ -19,6 +19,7 @@ __all__ = [
 ]
 
 # %% ../../nbs/experts/15_predictions.ipynb #db62deac
+#| code-fold: true
 from collections.abc import Callable, Iterable
 from math import comb
 from typing import Any
@@ -406,6 +407,7 @@ def check_once(rule: Any) -> None:
 
 
 # %% ../../nbs/experts/15_predictions.ipynb #d3e63b8d
+#| code-fold: true
 def spoilt(loads: np.ndarray, kind: str, share: float) -> tuple[Predictor, np.ndarray]:
     "A perfect forecast that is bad in some steps, and which."
     exact, rng = perfect(loads), np.random.default_rng(7)

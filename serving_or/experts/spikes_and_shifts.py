@@ -6,6 +6,7 @@
 __all__ = ["EXAMPLES", "phases", "spike_and_shift", "play"]
 
 # %% ../../nbs/experts/14_spikes_and_shifts.ipynb #4ae54f90
+#| code-fold: true
 import numpy as np
 
 from .certificate import run
@@ -99,6 +100,7 @@ def play(problem: Problem, eta: float = 1.0) -> dict[str, Schedule]:
 
 
 # %% ../../nbs/experts/14_spikes_and_shifts.ipynb #bbb07c08
+#| code-fold: true
 def watched(spike, length, shift, height, lasting, move_price, eta):
     "The problem of the live example, every policy on it, and the best in hindsight."
     step = np.arange(1, 17)

@@ -22,6 +22,26 @@ from typing import Any
 from .plots import Picture
 
 
+# %% ../../nbs/tools/03_live.ipynb #60a4cfca
+def slowest_first(k: int = 4) -> Picture:
+    """Loads (12, 8, 3, 1): the share of each GPU after k extra GPUs have gone, one at a time, to
+    the slowest expert.
+    """
+    from serving_or.tools.plots import bars
+
+    loads, gpus = [12, 8, 3, 1], [1, 1, 1, 1]
+    for _ in range(k):
+        worst = max(range(4), key=lambda i: loads[i] / gpus[i])
+        gpus[worst] += 1
+    latency = [r / n for r, n in zip(loads, gpus)]
+    return bars(
+        [f"{n} GPU{'s' if n > 1 else ''}" for n in gpus],
+        {"load per GPU": latency},
+        marks={"latency": max(latency)},
+        title=f"k = {k}: latency {max(latency):.3f}",
+    )
+
+
 # %% ../../nbs/tools/03_live.ipynb #ff7f2d69
 @dataclass(frozen=True)
 class Control:
@@ -319,23 +339,3 @@ def interact(function: Callable, packages: Sequence[str] = ("numpy",), **argumen
         display(HTML(show(function(**values))))
 
     return ipywidgets.interactive(shown, **{c.name: _widget(c) for c in found})
-
-
-# %% ../../nbs/tools/03_live.ipynb #60a4cfca
-def slowest_first(k: int = 4) -> Picture:
-    """Loads (12, 8, 3, 1): the share of each GPU after k extra GPUs have gone, one at a time, to
-    the slowest expert.
-    """
-    from serving_or.tools.plots import bars
-
-    loads, gpus = [12, 8, 3, 1], [1, 1, 1, 1]
-    for _ in range(k):
-        worst = max(range(4), key=lambda i: loads[i] / gpus[i])
-        gpus[worst] += 1
-    latency = [r / n for r, n in zip(loads, gpus)]
-    return bars(
-        [f"{n} GPU{'s' if n > 1 else ''}" for n in gpus],
-        {"load per GPU": latency},
-        marks={"latency": max(latency)},
-        title=f"k = {k}: latency {max(latency):.3f}",
-    )

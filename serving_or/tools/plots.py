@@ -8,6 +8,7 @@ __all__ = ["Picture", "ticks", "lines", "bars", "table"]
 # %% ../../nbs/tools/02_plots.ipynb #019f7d68
 from collections.abc import Iterable, Mapping
 from html import escape
+from itertools import cycle
 from math import floor, log10
 from typing import Any
 
@@ -148,9 +149,11 @@ def lines(
     Raises
     ------
     ValueError
-        When a series has another length than ``x``.
+        When there is no series, or one has another length than ``x``.
     """
     values = {name: np.asarray(v, float) for name, v in series.items()}
+    if not values:
+        raise ValueError("lines: series is empty; it must have at least one series")
     n = len(next(iter(values.values())))
     x = np.arange(1, n + 1) if x is None else np.asarray(x, float)
     for name, v in values.items():
@@ -161,27 +164,38 @@ def lines(
     ylim = ylim or _limits(np.concatenate(list(values.values())), zero=True)
     xlim = _limits([*x, x[-1] + 1] if step else x, zero=False)
     sx, sy = _scales(size, xlim, ylim)
-    body, legend = [], []
-    for (name, v), colour in zip(values.items(), PALETTE * (1 + len(values) // len(PALETTE))):
-        points, pen = [], "M"
-        for i in range(len(v)):
-            if not np.isfinite(v[i]):
-                pen = "M"
-                continue
-            points.append(f"{pen}{sx(x[i]):.1f} {sy(v[i]):.1f}")
-            pen = "L"
-            if step:
-                points.append(f"H{sx(x[i + 1] if i + 1 < len(x) else x[i] + 1):.1f}")
-        body.append(
-            f'<path d="{"".join(points)}" fill="none" stroke="{colour}" stroke-width="2"'
-            ' stroke-linejoin="round"/>'
-        )
-        legend.append((name, colour))
+    legend = list(zip(values, cycle(PALETTE)))
+    body = [
+        f'<path d="{_trail(x, values[name], sx, sy, step)}" fill="none" stroke="{colour}"'
+        ' stroke-width="2" stroke-linejoin="round"/>'
+        for name, colour in legend
+    ]
     shift = 0.5 if step else 0.0
-    left, right = _limits(x, zero=False)
-    marks = [(v + shift, f"{v:.6g}") for v in ticks(left, right, most=12)]
-    summary = f"{title}. " + ", ".join(f"{name} ends at {v[-1]:.4g}" for name, v in values.items())
+    first, last = _limits(x, zero=False)
+    marks = [(v + shift, f"{v:.6g}") for v in ticks(first, last, most=12)]
+    ends = [f"{name} {_end(v)}" for name, v in values.items()]
+    summary = f"{title}. {', '.join(ends)}"
     return _frame(body, size, xlim, ylim, marks, title, xlabel, ylabel, legend, summary)
+
+
+def _trail(x, v, sx, sy, step):
+    "The way of a pen through the points; it is lifted where a value is not finite."
+    points, pen = [], "M"
+    for i in range(len(v)):
+        if not np.isfinite(v[i]):
+            pen = "M"
+            continue
+        points.append(f"{pen}{sx(x[i]):.1f} {sy(v[i]):.1f}")
+        pen = "L"
+        if step:
+            points.append(f"H{sx(x[i + 1] if i + 1 < len(x) else x[i] + 1):.1f}")
+    return "".join(points)
+
+
+def _end(v):
+    "The last value that is drawn, as a screen reader reads it."
+    drawn = v[np.isfinite(v)]
+    return f"ends at {drawn[-1]:.4g}" if drawn.size else "is not drawn"
 
 
 # %% ../../nbs/tools/02_plots.ipynb #546a66a1
@@ -225,34 +239,35 @@ def bars(
     ylim = _limits([*tops, *marks.values()], zero=True)
     sx, sy = _scales(size, (0, n), ylim)
     width = (sx(0.8) - sx(0)) / (1 if stacked else len(values))
-    body, legend, base = [], [], np.zeros(n)
-    for j, ((name, v), colour) in enumerate(
-        zip(values.items(), PALETTE * (1 + len(values) // len(PALETTE)))
-    ):
-        for i, height in enumerate(v):
-            left = sx(i + 0.1) + (0 if stacked else j * width)
-            low, high = sorted((sy(base[i]), sy(base[i] + height)))
-            body.append(
-                f'<rect x="{left:.1f}" y="{low:.1f}" width="{max(width - 1, 0.5):.1f}"'
-                f' height="{high - low:.1f}" fill="{colour}"/>'
-            )
-        base = base + v if stacked else base
-        legend.append((name, colour))
-    for j, (name, level) in enumerate(marks.items()):
-        colour = PALETTE[-1 - j]
-        body.append(
-            f'<path d="M{LEFT} {sy(level):.1f}H{size[0] - RIGHT}" stroke="{colour}"'
-            ' stroke-width="2"'
-            ' stroke-dasharray="5 3"/>'
-        )
-        legend.append((name, colour))
+    body, legend, base = [], list(zip(values, cycle(PALETTE))), np.zeros(n)
+    for j, (name, colour) in enumerate(legend):
+        left = sx(np.arange(n) + 0.1) + (0 if stacked else j * width)
+        body += _columns(left, width, sy(base), sy(base + values[name]), colour)
+        base = base + values[name] if stacked else base
+    named = list(zip(marks, cycle(reversed(PALETTE))))
+    body += [_across(sy(marks[name]), size[0], colour) for name, colour in named]
+    legend += named
     every = max(1, n // 16)
     where = [(i + 0.5, label) for i, label in enumerate(labels) if i % every == 0]
-    summary = f"{title}. " + "; ".join(
-        f"{name}: largest {np.max(v):.4g}" for name, v in values.items()
-    )
-    summary += "".join(f"; {name} {v:.4g}" for name, v in marks.items())
+    most = [f"{name}: largest {np.max(v):.4g}" for name, v in values.items()]
+    said = [*most, *(f"{name} {v:.4g}" for name, v in marks.items())]
+    summary = f"{title}. {'; '.join(said)}"
     return _frame(body, size, (0, n), ylim, where, title, xlabel, ylabel, legend, summary)
+
+
+def _columns(left, width, start, end, colour):
+    "Rectangles between two heights."
+    return [
+        f'<rect x="{x:.1f}" y="{min(a, b):.1f}" width="{max(width - 1, 0.5):.1f}"'
+        f' height="{abs(a - b):.1f}" fill="{colour}"/>'
+        for x, a, b in zip(left, start, end)
+    ]
+
+
+def _across(y, width, colour):
+    "A dashed line from side to side."
+    d = f"M{LEFT} {y:.1f}H{width - RIGHT}"
+    return f'<path d="{d}" stroke="{colour}" stroke-width="2" stroke-dasharray="5 3"/>'
 
 
 # %% ../../nbs/tools/02_plots.ipynb #82e12214

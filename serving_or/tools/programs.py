@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from .answers import Clock, Record, finite, number
+from .plots import Picture, bars
 
 
 # %% ../../nbs/tools/08_programs.ipynb #0958c784
@@ -208,6 +209,31 @@ def _joined(parts: list, width: int) -> list[np.ndarray]:
     return [np.concatenate(v) for v in zip(*parts)] if parts else [np.zeros(0)] * width
 
 
+# %% ../../nbs/tools/08_programs.ipynb #ae8275fc
+def _least(d: Any, lower: Any, upper: Any) -> Any:
+    "min(d lower, d upper), where 0 times infinity is 0."
+    limit = np.where(d > 0, lower, np.where(d < 0, upper, 0.0))
+    return d * limit
+
+
+# %% ../../nbs/tools/08_programs.ipynb #7e7cdd19
+#| code-fold: true
+def proved_by(y1: float = 0.2, y2: float = 0.4) -> Picture:
+    """The terms of the bound that two multipliers prove for a program of two rows, their sum, and
+    the costs of the best point and of the best whole point.
+    """
+    c, A, low = np.array([2.0, 3.0]), np.array([[2.0, 1.0], [1.0, 3.0]]), np.array([5.0, 7.0])
+    y = np.array([y1, y2])
+    terms = np.concatenate([_least(y, low, np.inf), _least(c - A.T @ y, 0.0, 5.0)])
+    return bars(
+        ["row 1", "row 2", "column 1", "column 2", "B(y), the sum"],
+        {"term": [*terms, terms.sum()]},
+        marks={"best": 8.6, "best whole": 10.0},
+        title=f"y = ({y1:g}, {y2:g}) proves {terms.sum():.2f}",
+        ylabel="cost",
+    )
+
+
 # %% ../../nbs/tools/08_programs.ipynb #cbb958a6
 _U = 2.0**-53  # relative error of one operation in double precision
 _MOST_EXACT = 10_000  # columns that are looked at in fractions
@@ -218,12 +244,6 @@ def _gamma(n: Any) -> Any:
     return (n + 8) * _U * (1 + 1e-6)
 
 
-def _least(d: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> np.ndarray:
-    "min(d lower, d upper), where 0 times infinity is 0."
-    limit = np.where(d > 0, lower, np.where(d < 0, upper, 0.0))
-    return d * limit
-
-
 def _reduced(program: Program, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     "Reduced costs, and how far each may be from the exact one."
     A = program.matrix
@@ -231,11 +251,6 @@ def _reduced(program: Program, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     error = _gamma(np.diff(A.indptr) + 1) * (np.abs(program.cost) + products)
     # without a product the reduced cost is the cost
     return program.cost - A.T @ y, np.where(products == 0, 0.0, error)
-
-
-def _row_terms(program: Program, y: np.ndarray) -> np.ndarray:
-    "The smaller product of each multiplier and a limit of its row."
-    return y * np.where(y > 0, program.low, np.where(y < 0, program.high, 0.0))
 
 
 def _column_terms(
@@ -348,7 +363,7 @@ def dual_bound(program: Program, multipliers: Any) -> float:
         if np.isinf(terms).any():
             y = _shrunk(program, y, np.isinf(terms))
             terms = _exactly(program, y, _column_terms(program, y, lower, upper))
-        terms = np.concatenate([_row_terms(program, y), terms])
+        terms = np.concatenate([_least(y, program.low, program.high), terms])
         total = terms.sum() - _gamma(terms.size) * np.abs(terms).sum()
     return float(total) if np.isfinite(total) else -np.inf
 

@@ -8,11 +8,12 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 
+from serving_or.experts import certificate
 from serving_or.experts.certificate import Certificate, certified, run
 from serving_or.experts.model import Problem, Schedule, water_level
 from serving_or.experts.policies import Chase, Myopic, Never, Policy
 from serving_or.experts.regularized_greedy import RegularizedGreedy
-from serving_or.experts.relaxation import lower_bound, relax
+from serving_or.experts.relaxation import lower_bound, relax, step_bound
 from serving_or.experts.rounding import Credit, Hysteresis, Threshold
 from tests.instances import BAD_COUNTS, BAD_PRICES, WORKED, draw_start, online_problems
 from tests.long import cases
@@ -120,6 +121,37 @@ def test_every_pair_by_itself_is_at_most_the_certificate(case):
     for c in (1 / max(1, np.log1p(p.extra)), 0.3, 2.5):
         b = np.clip(c * p.move_price * np.log((1 + p.extra) / n), 0, p.move_price)
         assert np.all(lower_bound(p, b) <= bounds * (1 + 1e-9) + 1e-9 * p.extra * p.move_price)
+
+
+def sequences(members, length):
+    """Members one after the other, which change through 0 only."""
+    if length == 1:
+        yield from ((j,) for j in range(members))
+        return
+    for head in sequences(members, length - 1):
+        yield from ((*head, j) for j in (range(members) if head[-1] == 0 else {head[-1], 0}))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_recursion_finds_the_best_of_all_sequences(seed, monkeypatch):
+    """Each sequence of a small pool, written out; the bound is the best on any prefix."""
+    monkeypatch.setattr(certificate, "_SLOPES", (0.75, 2.5))
+    monkeypatch.setattr(certificate, "_OFFSETS", (1.0, 1 / 8))
+    rng = np.random.default_rng(seed)
+    k, w = int(rng.integers(2, 9)), float(rng.choice([0.3, 2.0, 9.0]))
+    p = Problem(np.repeat(10 * rng.exponential(1.0, (2, 3)), 2, axis=0), k, w)
+    running = Certificate(p.start, k, w)
+    rows, terms, best = [running._b], [], 0.0
+    for t, r in enumerate(p.loads):
+        before, bound = rows[-1], running.step(r, draw_start(rng, 3, k))
+        rows.append(running._b)
+        z = before[:, None] - running._b[None]
+        terms.append(step_bound(r, z, k))
+        for s in sequences(len(before), t + 2):
+            value = sum(G[i, j] for G, i, j in zip(terms, s, s[1:]))
+            value += k * rows[-1][s[-1]].min() - rows[0][s[0]] @ p.start
+            best = max(best, value)
+        assert np.isclose(bound, best, rtol=1e-7), t
 
 
 def test_without_a_certificate():

@@ -78,19 +78,16 @@ def test_dynamic_program_against_all_schedules():
         x = configurations(2, 3)
         best = min(Schedule(p, x[list(i)]).cost for i in np.ndindex(4, 4, 4))
         assert dynamic_program(p).cost == pytest.approx(best)
-        assert [
-            dynamic_program(Problem(p.loads[:t], 3, 1.5, [1, 2])).cost for t in (1, 2, 3)
-        ] == pytest.approx(list(dynamic_program(p).bounds))
+        prefixes = [Problem(p.loads[:t], 3, 1.5, [1, 2]) for t in (1, 2, 3)]
+        costs = [dynamic_program(prefix).cost for prefix in prefixes]
+        assert costs == pytest.approx(list(dynamic_program(p).bounds))
 
 
 def test_configurations_are_all_and_different():
     for m, k in [(1, 0), (1, 5), (4, 0), (3, 4), (5, 3)]:
         x = configurations(m, k)
-        assert (
-            len(np.unique(x, axis=0))
-            == len(x)
-            == len({c for c in np.ndindex(*(k + 1,) * m) if sum(c) == k})
-        )
+        every = [c for c in np.ndindex(*(k + 1,) * m) if sum(c) == k]
+        assert len(np.unique(x, axis=0)) == len(x) == len(every)
         assert np.all(x.sum(axis=1) == k) and x.min() >= 0
 
 
@@ -326,6 +323,17 @@ def test_what_the_certificate_proves_when_there_was_no_time():
     p = Problem(trace("ar", 16, 60, 5, seed=1), 16)
     lowest = best_level(p.loads, p.extra)
     assert hindsight._certified(p, lowest, Clock(None)) > 1.2 * lowest.sum()
+
+
+def test_a_claim_above_the_cost_is_left_out():
+    "It must not make a schedule optimal."
+    p = Problem(EIGHT_STEPS, 4)
+    never = np.tile(p.start, (8, 1))
+    lowest, cost = best_level(p.loads, 4), Schedule(p, never).cost
+    claims = {cost * 1.01: (40.0, "feasible"), 48.0: (48.0, "feasible"), cost: (cost, "optimal")}
+    for word, answer in claims.items():
+        s = hindsight._answer(p, never, lowest, [40.0], word, Clock(None))
+        assert (pytest.approx(s.bound), s.status) == answer
 
 
 def enumerated_optima(problem):

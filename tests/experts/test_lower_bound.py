@@ -113,9 +113,8 @@ def test_game_values():
         assert best == pytest.approx(most, abs=0.006)
         assert stop @ burst_optimum(k * k, k) / best == pytest.approx(ratio)
         harmonic = (1 / np.arange(1, k * k + 1)).sum()
-        assert (
-            best <= 2 * harmonic**0.5 + reach.sum() / k
-        )  # the theorem with the exact expected duration
+        # the theorem with the exact expected duration
+        assert best <= 2 * harmonic**0.5 + reach.sum() / k
         assert dual_limit(k) <= ratio <= burst_game(k).ratio() + 1e-4
 
 
@@ -126,14 +125,8 @@ def test_guarantee_against_a_linear_program():
     k = 3
     N, optima = 9, burst_optimum(9, 3)
     touch = np.concatenate([[1e-4, 1e-3], np.linspace(0.005, 1, 300)])
-    b0, b1, lam, gain, low, alpha = (
-        np.arange(10),
-        10 + np.arange(10),
-        20 + np.arange(9),
-        29 + np.arange(9),
-        38 + np.arange(10),
-        48,
-    )
+    # the places of the variables: b0, b1 (10 each), lam, gain (9 each), low (10), alpha
+    b0, b1, lam, gain, low, (alpha,) = np.split(np.arange(49), [10, 20, 29, 38, 48])
     rows, right = [], []
 
     def row(entries, bound):
@@ -141,10 +134,7 @@ def test_guarantee_against_a_linear_program():
         right.append(bound)
 
     for t in range(N):
-        z0, z1 = (
-            [(lam[t], 1), (b0[t], 1), (b0[t + 1], -1)],
-            [(lam[t], 1), (b1[t], 1), (b1[t + 1], -1)],
-        )
+        z0, z1 = ([(lam[t], 1), (b[t], 1), (b[t + 1], -1)] for b in (b0, b1))
         row([(j, -v) for j, v in z0], 0)
         row([(j, -v) for j, v in z1], 0)
         for u in touch:  # g(z) <= g(u) + g'(u) (z - u)
@@ -179,10 +169,8 @@ def test_many_bursts_on_random_plays():
 
 
 def test_limits():
-    assert (
-        dual_limit(64) < 1 < dual_limit(70)
-        and dual_limit(2**10) >= (np.sqrt(2 * np.log(2**10)) - 1) / 2
-    )
+    assert dual_limit(64) < 1 < dual_limit(70)
+    assert dual_limit(2**10) >= (np.sqrt(2 * np.log(2**10)) - 1) / 2
     limits = [dual_limit(64, bursts, additive=1.0) for bursts in (64, 640, 6400, 64_000)]
     assert np.all(np.diff(limits) > 0) and limits[-1] == pytest.approx(dual_limit(64), rel=1e-2)
     assert dual_limit(64, bursts=1, additive=1.0) < 0  # one burst says nothing against a constant

@@ -95,15 +95,55 @@ def test_thresholds_move_no_more_on_average_with_many_experts():
 @given(paths(), st.sampled_from([0.0, 0.5, 1.0, 3.0]))
 def test_credit_never_costs_more_than_its_bound(drawn, alpha):
     problem, path = drawn
-    rounded, fractional = (
-        Schedule(problem, played(Credit(alpha), problem, path)),
-        Schedule(problem, path),
-    )
+    fractional = Schedule(problem, path)
+    rounded = Schedule(problem, played(Credit(alpha), problem, path))
     F, M = np.cumsum(fractional.latency), problem.move_price * np.cumsum(fractional.moved)
     assert np.all(rounded.latency <= 3 * fractional.latency * (1 + SLACK))
     assert np.all(np.cumsum(rounded.costs) <= ((3 + 2 * alpha) * F + M) * (1 + SLACK) + SLACK)
     if alpha == 0 and problem.move_price > 0:
         assert np.array_equal(rounded.x, played(Hysteresis(), problem, path))
+
+
+class Ledger(Credit):
+    "Credit, and what was lost and what was spent beyond the moves of targets."
+
+    def start(self, x0, extra, move_price=2.0):
+        super().start(x0, extra, move_price)
+        self.lost = self.spent = 0.0
+
+    def spend(self, loads, x, X):
+        Y = super().spend(loads, x, X)
+        self.lost += max(0.0, float(latency(loads, X) - latency(loads, x)))
+        self.spent += self.move_price * np.maximum(Y - X, 0).sum()
+        assert latency(loads, Y) <= latency(loads, X)
+        return Y
+
+
+@settings(max_examples=cases(2000, 60))
+@given(paths(), st.sampled_from([0.5, 1.0, 3.0]))
+def test_credit_spends_what_was_lost_and_no_more(drawn, alpha):
+    problem, path = drawn
+    ledger = Ledger(alpha)
+    ledger.start(problem.start, problem.extra, problem.move_price)
+    for r, x in zip(problem.loads, path):
+        ledger.step(r, x)
+        assert ledger.spent <= alpha * ledger.lost * (1 + SLACK) + SLACK
+
+
+def test_the_ledger_of_a_busy_expert_that_waits():
+    """12 - 12 / 2.9 a step pays 20 in the third; 6 - 12 / 2.9 and what was left, in the twelfth."""
+    rule = Credit()
+    rule.start([0, 4], 4, 20.0)
+    busy = [int(rule.step([12.0, 1.0], [1.9, 2.1])[0]) for _ in range(14)]
+    assert busy == [0, 0] + [1] * 9 + [2] * 3
+
+
+def test_no_donor_below_its_target_and_none_that_becomes_the_slowest():
+    """Expert 1 would be slower than the slowest is, expert 2 needs its GPU: nobody gives."""
+    problem = Problem(np.tile([10.0, 5.5, 0.0], (20, 1)), 3, start=[1, 1, 1])
+    path = np.tile([1.7, 0.3, 1.0], (20, 1))
+    assert (played(Credit(), problem, path) == 1).all()
+    assert latency(problem.loads[0], [1, 1, 1]) > latency(problem.loads[0], path[0])
 
 
 def test_credit_pays_for_the_busy_expert_that_hysteresis_forgets():
@@ -125,10 +165,8 @@ def test_layers_at_once_are_the_layers_one_by_one(rule):
     rng = np.random.default_rng(3)
     layers, m, k, T = 5, 8, 6, 20
     start = np.array([rng.multinomial(k, np.full(m, 1 / m)) for _ in range(layers)])
-    loads, path = (
-        rng.exponential(20, (T, layers, m)),
-        k * rng.dirichlet(np.full(m, 0.5), (T, layers)),
-    )
+    loads = rng.exponential(20, (T, layers, m))
+    path = k * rng.dirichlet(np.full(m, 0.5), (T, layers))
     theta = rng.random((layers, m))
     make = (lambda i: Threshold(theta=theta[i])) if rule is Threshold else (lambda i: rule())
     together = make(slice(None))
@@ -221,12 +259,11 @@ def test_an_adversary_that_looks_beats_thresholds_and_not_hysteresis():
         lifted = np.argmin(X) == np.arange(k + 1)
         path.append(np.where(lifted, 1 + 2 * delta, (k - 1 - 2 * delta) / k))
         X = rule.step(r, path[-1])
-    moves, fractional = (
-        added(played(Threshold(theta=theta), problem, np.array(path)), problem.start).sum(),
-        added(path, problem.start).sum(),
-    )
-    assert moves == T and fractional < 0.08 * T
-    assert added(played(Hysteresis(), problem, np.array(path)), problem.start).sum() <= fractional
+    path = np.array(path)
+    fractional = added(path, problem.start).sum()
+    thresholds = played(Threshold(theta=theta), problem, path)
+    assert added(thresholds, problem.start).sum() == T and fractional < 0.08 * T
+    assert added(played(Hysteresis(), problem, path), problem.start).sum() <= fractional
 
 
 @settings(max_examples=cases(2000, 60))
@@ -308,9 +345,8 @@ def test_credit_hoards():
     """Moves are paid for by losses of long ago; the theorem allows it."""
     loads = np.vstack([np.full((300, 3), 9.0), [np.roll([1.0, 0.9, 0.8], t) for t in range(200)]])
     problem = Problem(loads, 1)
-    credit, idle = (
-        run(problem, RegularizedGreedy(), r, certify=False) for r in (Credit(), Hysteresis())
-    )
+    credit = run(problem, RegularizedGreedy(), Credit(), certify=False)
+    idle = run(problem, RegularizedGreedy(), Hysteresis(), certify=False)
     assert credit.moved.sum() >= 199 and idle.moved.sum() == 0
 
 

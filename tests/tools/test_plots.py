@@ -57,12 +57,28 @@ def test_a_line_breaks_at_a_value_that_is_none():
     assert path.get("d").count("M") == 3
 
 
+def test_a_screen_reader_reads_numbers_only():
+    (svg,) = shapes(lines({"a": [1, np.nan], "b": [np.inf] * 2}, title="c"), "svg")
+    assert svg.get("aria-label") == "c. a ends at 1, b is not drawn"
+
+
 def test_words_are_escaped():
     picture = lines({"<a>": [1, 2]}, title="a < b & c")
     assert next(shapes(picture, "svg")).get("aria-label").startswith("a < b & c")
     assert "<td>&lt;i&gt;</td>" in table(["x"], [["<i>"]])
 
 
-def test_series_of_another_length_are_told():
+def test_stacked_bars_stand_on_each_other_and_colours_come_again():
+    picture = bars(["x"], {f"s{j}": [j + 1] for j in range(9)}, stacked=True)
+    rects = [r for r in shapes(picture, "rect") if r.get("y") != "7"]
+    tops = [float(r.get("y")) for r in rects]
+    feet = [float(r.get("y")) + float(r.get("height")) for r in rects]
+    np.testing.assert_allclose(feet[1:], tops[:-1], atol=0.11)
+    assert rects[0].get("fill") == rects[7].get("fill") != rects[6].get("fill")
+
+
+def test_series_that_do_not_fit_are_told():
     with pytest.raises(ValueError, match="series 'b' has shape"):
         lines({"a": [1, 2], "b": [1, 2, 3]})
+    with pytest.raises(ValueError, match="series is empty"):
+        lines({})
