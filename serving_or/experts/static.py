@@ -443,8 +443,8 @@ def place(
     Raises
     ------
     ValueError
-        When a load is negative or not finite, the shape is not (T, m), or ``extra`` is not a whole
-        number >= 0.
+        When a load is negative or not finite, the shape is not (T, m), ``extra`` is not a whole
+        number >= 0, or the time limit is not a number >= 0.
 
     Notes
     -----
