@@ -26,9 +26,8 @@ def test_a_broken_load_leaves_no_trace(policy, bad):
         policy.step(loads[37, :4])
     assert np.array_equal(policy.x, path[-1]) and policy.taken == 37
     path += [policy.step(r) for r in loads[37:]]
-    assert np.array_equal(
-        path, played(Problem(loads, 4, start=[2, 1, 1, 0, 0]), policy)
-    )  # as if it had not happened
+    # as if it had not happened
+    assert np.array_equal(path, played(Problem(loads, 4, start=[2, 1, 1, 0, 0]), policy))
 
 
 @pytest.mark.parametrize(
