@@ -270,6 +270,12 @@ def test_lanes_of_equal_servers_by_hand():
     assert np.isclose(route_exact(c, lanes(c, 4), 4).cost, 3 * 10 + 6)
 
 
+def test_a_short_lane_beside_a_long_one():
+    "A large server has room for one request with all blocks, small ones with one block each."
+    c = Cluster(4, 2, 2, [16, 4, 4, 4, 4], [1] * 5, [10] * 5)
+    assert list(lanes(c, 2).m) == [4, 1, 1, 1, 1]
+
+
 def test_many_requests_on_few_servers_are_quick():
     c = Cluster(30, 2, 0.001, [40] * 6, [1] * 6, [10] * 6)
     began = perf_counter()
