@@ -3,11 +3,10 @@
 Seconds, rounds and patterns, and the gaps of CG-BPRR and of the sweep.
 """
 
-from bench import seconds
-from serving_or.blocks import Infeasible, NotFound, cg_bprr, chain_bound, lone_bound, sweep
+from bench import cost, percent, seconds
+from serving_or.blocks import cg_bprr, chain_bound, lone_bound, sweep
 from serving_or.blocks.bounds import aggregate_bound
 from serving_or.blocks.cluster import scatter
-from serving_or.tools.answers import gap
 from serving_or.tools.data import load_topology
 
 # share of A100s, output tokens, clients, requests
@@ -19,16 +18,9 @@ CASES = [
 ]
 # fmt: on
 HEAD = (
-    "A100s output clients   R    alone aggregate  chains  seconds rounds patterns  CG gap sweep gap"
+    "A100s output clients   R    alone aggregate  chains  seconds rounds patterns"
+    "  gaps in %: CG-BPRR, sweep"
 )
-
-
-def percent(method, cluster, requests, bound):
-    "The gap of a method, in percent of its cost."
-    try:
-        return f"{100 * gap(method(cluster, requests).cost, bound):.2f}"
-    except (Infeasible, NotFound):
-        return "-"
 
 
 def run():
@@ -39,9 +31,9 @@ def run():
         found = chain_bound(c, R)
         took = seconds(lambda: chain_bound(c, R), repeats=3)
         three = lone_bound(c, R), aggregate_bound(c, R), found.value
-        gaps = percent(cg_bprr, c, R, found.value), percent(sweep, c, R, found.value)
+        gaps = [percent(cost(lambda: plan(c, R)), found.value) for plan in (cg_bprr, sweep)]
         print(
             f"   {fast:>5} {output:>6} {clients:>7} {R:>3}",
             *(f"{v:>8.1f}" for v in three),
-            f"{took:>8.3f} {found.rounds:>6} {found.columns:>8} {gaps[0]:>7} {gaps[1]:>9}",
+            f"{took:>8.3f} {found.rounds:>6} {found.columns:>8} {gaps[0]:>19} {gaps[1]:>6}",
         )

@@ -1,13 +1,10 @@
 """Sweep, lanes and search against CG-BPRR: times on large fleets, gaps to the bound on GTS-CE."""
 
-import time
-
 import numpy as np
 
-from bench import seconds
+from bench import cost, percent, seconds, timed
 from serving_or.blocks import (
     Cluster,
-    NotFound,
     cg_bprr,
     chain_bound,
     improve,
@@ -16,21 +13,14 @@ from serving_or.blocks import (
     sweep,
 )
 from serving_or.blocks.cluster import scatter
-from serving_or.tools.answers import gap
 from serving_or.tools.data import load_topology
 from tests.instances import fleet
 
 TIME_LIMIT = 30.0  # seconds of search
 
 
-def cost(call):
-    try:
-        return call().cost
-    except NotFound:
-        return np.inf
-
-
 def large_fleets(gts):
+    "Seconds of the sweep, and its cost against CG-BPRR."
     print("   sweep: time, and cost against CG-BPRR")
     cases = (
         ("GTS-CE, 60 servers", scatter(gts, seed=1), 400),
@@ -48,7 +38,9 @@ def large_fleets(gts):
 
 
 def gaps(gts):
-    print("\n   gaps in %, GTS-CE, 60 servers, one client; improve has 30 s at most")
+    "Gaps of all methods, and seconds of lanes and of the search."
+    limit = f"improve has {TIME_LIMIT:.0f} s at most"
+    print(f"\n   gaps in %, GTS-CE, 60 servers, one client; {limit}")
     print(
         f"   {'A100s':>6} {'tokens':>6} {'R':>4}  {'bound':>8} {'CG-BPRR':>8} {'sweep':>7}"
         f" {'lanes':>7} (s)    {'improve':>8} (s)"
@@ -60,23 +52,21 @@ def gaps(gts):
     for fast, output, R in cases:
         c = scatter(gts, seed=1, fast=fast, output=output)
         bound = chain_bound(c, R).value
-        swept, began = sweep(c, R), time.perf_counter()
-        placement = lanes(c, R)
-        took = time.perf_counter() - began
+        swept = sweep(c, R)
+        took, placement = timed(lambda: lanes(c, R))
         parallel = np.inf if placement is None else route_exact(c, placement, R).cost
-        began = time.perf_counter()
-        better = improve(swept, TIME_LIMIT, bound=bound)
-        searched = time.perf_counter() - began
+        searched, better = timed(lambda: improve(swept, TIME_LIMIT, bound=bound))
         assert bound <= better.cost * (1 + 1e-9) and better.cost <= swept.cost
         shown = [cost(lambda: cg_bprr(c, R)), swept.cost, parallel, better.cost]
-        first, second, third, fourth = (100 * gap(value, bound) for value in shown)
+        first, second, third, fourth = (percent(value, bound) for value in shown)
         print(
-            f"   {fast:>6} {output:>6} {R:>4}  {bound:>8.1f} {first:>8.1f} {second:>7.2f}"
-            f" {third:>7.2f} ({took:.1f})  {fourth:>8.2f} ({searched:.0f})"
+            f"   {fast:>6} {output:>6} {R:>4}  {bound:>8.1f} {first:>8} {second:>7}"
+            f" {third:>7} ({took:.1f})  {fourth:>8} ({searched:.0f})"
         )
 
 
 def unlike_servers():
+    "Where lanes have nothing to line up."
     print("\n   gaps in % on 40 servers that all differ, 40 blocks")
     rng = np.random.default_rng(0)
     memory, tau, rtt = rng.uniform(6, 24, 40), rng.uniform(4, 16, 40), rng.uniform(60, 120, 40)
@@ -85,8 +75,8 @@ def unlike_servers():
         bound, swept = chain_bound(c, R).value, sweep(c, R)
         better = improve(swept, TIME_LIMIT, bound=bound)
         shown = [cost(lambda: cg_bprr(c, R)), swept.cost, better.cost]
-        first, second, third = (100 * gap(value, bound) for value in shown)
-        print(f"   R = {R}: CG-BPRR {first:.1f}, sweep {second:.2f}, improve {third:.2f}")
+        first, second, third = (percent(value, bound) for value in shown)
+        print(f"   R = {R}: CG-BPRR {first}, sweep {second}, improve {third}")
 
 
 def run():

@@ -6,13 +6,12 @@ builds a networkx graph for each client, as one would who routes a single reques
 Then as many requests of one client as fit, in bulk against one dynamic program for each.
 """
 
-import time
-
 import networkx as nx
 import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
 
+from bench import timed
 from serving_or.blocks.cluster import BLOOM, Cluster
 from serving_or.blocks.plan import Placement, visits
 from serving_or.blocks.routing import bulk, cheapest
@@ -45,80 +44,95 @@ def arcs(cluster, placement):
     )
 
 
-def clock(call, repeat=3):
+def least(call, repeat=3):
     "Least seconds of a few calls, and the answer."
-    best = np.inf
-    for _ in range(repeat):
-        began = time.perf_counter()
-        answer = call()
-        best = min(best, time.perf_counter() - began)
-    return best, answer
+    runs = [timed(call) for _ in range(repeat)]
+    return min(took for took, _ in runs), runs[-1][1]
 
 
-def run():
-    cluster, placement = instance()
-    n = cluster.n
-    ours, (cost, _) = clock(lambda: cheapest(cluster, placement))
+def show(rows):
+    "Milliseconds of each peer, and times those of the first."
+    for name, took in rows.items():
+        print(f"  {name:<20} {took * 1e3:9.1f} ms   {took / next(iter(rows.values())):7.1f} x")
 
-    tail, head, k = arcs(cluster, placement)
-    graph = nx.DiGraph()
-    graph.add_edges_from((int(i), int(j), {"k": int(b)}) for i, j, b in zip(tail, head, k))
+
+def with_networkx(cluster, tail, head, k):
+    "Seconds and costs of the first clients: on one graph, and with a graph built for each."
+    n, listed = cluster.n, list(zip(tail.tolist(), head.tolist(), k.tolist()))
     t, tau = [[*row, 0.0, 0.0] for row in cluster.rtt.tolist()], [*cluster.tau.tolist(), 0.0, 0.0]
-    theirs, paths = clock(
-        lambda: [
-            nx.dijkstra_path_length(
-                graph, n, n + 1, weight=lambda i, j, d: t[c][j] + tau[j] * d["k"]
-            )
-            for c in range(ASKED)
-        ],
-        repeat=1,
-    )
-    np.testing.assert_allclose(cost[:ASKED], paths)
+    graph = nx.DiGraph()
+    graph.add_edges_from((i, j, {"k": b}) for i, j, b in listed)
+
+    def once(c):
+        weight = lambda i, j, arc: t[c][j] + tau[j] * arc["k"]
+        return nx.dijkstra_path_length(graph, n, n + 1, weight=weight)
 
     def rebuilt(c):
         fresh = nx.DiGraph()
-        fresh.add_weighted_edges_from((i, j, t[c][j] + tau[j] * b) for i, j, b in arcs_listed)
+        fresh.add_weighted_edges_from((i, j, t[c][j] + tau[j] * b) for i, j, b in listed)
         return nx.dijkstra_path_length(fresh, n, n + 1)
 
-    arcs_listed = [(int(i), int(j), int(b)) for i, j, b in zip(tail, head, k)]
-    built, paths = clock(lambda: [rebuilt(c) for c in range(ASKED)], repeat=1)
-    np.testing.assert_allclose(cost[:ASKED], paths)
+    return [timed(lambda: [route(c) for c in range(ASKED)]) for route in (once, rebuilt)]
 
-    shape = csr_array((np.ones(len(tail)), (tail, head)), shape=(n + 2, n + 2))
-    order = np.lexsort((head, tail))  # the order in which a sparse matrix keeps its arcs
-    fixed, to = (np.array(tau)[head] * k)[order], head[order]
-    padded = np.c_[cluster.rtt, np.zeros((CLIENTS, 2))]
 
-    def scipy_all():
-        lengths = []
+def with_scipy(cluster, tail, head, k):
+    "Seconds and costs of all clients."
+    n = cluster.n
+    graph = csr_array((np.ones(len(tail)), (tail, head)), shape=(n + 2, n + 2))
+    # the order in which a sparse matrix keeps its arcs
+    order = np.lexsort((head, tail))
+    to, tau = head[order], np.append(cluster.tau, [0.0, 0.0])
+    fixed, padded = tau[to] * k[order], np.c_[cluster.rtt, np.zeros((CLIENTS, 2))]
+
+    def lengths():
+        found = []
         for row in padded:
-            shape.data[:] = row[to] + fixed + 1e-9  # a zero would be no arc
-            lengths.append(dijkstra(shape, indices=n)[n + 1])
-        return np.array(lengths)
+            # a zero would be no arc
+            graph.data[:] = row[to] + fixed + 1e-9
+            found.append(dijkstra(graph, indices=n)[n + 1])
+        return np.array(found)
 
-    sparse, lengths = clock(scipy_all, repeat=1)
+    return timed(lengths)
+
+
+def all_clients():
+    "The boundary program against Dijkstra."
+    cluster, placement = instance()
+    ours, (cost, _) = least(lambda: cheapest(cluster, placement))
+    tail, head, k = arcs(cluster, placement)
+    (theirs, once), (built, rebuilt) = with_networkx(cluster, tail, head, k)
+    sparse, lengths = with_scipy(cluster, tail, head, k)
+    np.testing.assert_allclose(cost[:ASKED], once)
+    np.testing.assert_allclose(cost[:ASKED], rebuilt)
     np.testing.assert_allclose(cost, lengths, rtol=1e-6)
-    theirs, built = theirs * CLIENTS / ASKED, built * CLIENTS / ASKED
-    print(f"{CLIENTS} clients, {n} servers, {len(tail)} arcs: chains of all clients")
-    for name, seconds in (
-        ("boundary program", ours),
-        ("scipy dijkstra", sparse),
-        ("networkx dijkstra", theirs),
-        ("networkx, graph too", built),
-    ):
-        print(f"  {name:<20} {seconds * 1e3:9.1f} ms   {seconds / ours:7.1f} x")
+    print(f"{CLIENTS} clients, {cluster.n} servers, {len(tail)} arcs: chains of all clients")
+    rows = {"boundary program": ours, "scipy dijkstra": sparse}
+    rows["networkx dijkstra"] = theirs * CLIENTS / ASKED
+    rows["networkx, graph too"] = built * CLIENTS / ASKED
+    show(rows)
 
-    one, held = instance(clients=1)
-    slots, total = one.slots(held.m), 0.0
-    requests = MANY - int(bulk(one, held, [MANY])[2][0])  # as many as greedy can serve
-    fast, (chains, cost, rest) = clock(lambda: bulk(one, held, [requests]))
-    began = time.perf_counter()
+
+def one_by_one(cluster, placement, requests):
+    "The total cost of one dynamic program for each request."
+    slots, total = cluster.slots(placement.m), 0.0
     for _ in range(requests):
-        (least,), (chain,) = cheapest(one, held, slots)
-        slots = slots - visits([chain], n)
-        total += least
-    slow = time.perf_counter() - began
+        (cost,), (chain,) = cheapest(cluster, placement, slots)
+        slots = slots - visits([chain], cluster.n)
+        total += cost
+    return total
+
+
+def many_requests():
+    "As many requests of one client as greedy can serve."
+    cluster, placement = instance(clients=1)
+    requests = MANY - int(bulk(cluster, placement, [MANY])[2][0])
+    fast, (chains, cost, rest) = least(lambda: bulk(cluster, placement, [requests]))
+    slow, total = timed(lambda: one_by_one(cluster, placement, requests))
     assert not rest.any() and np.isclose(cost, total)
     print(f"{requests} requests of one client within memory, {len(chains)} chains")
-    for name, seconds in (("in bulk", fast), ("one by one", slow)):
-        print(f"  {name:<20} {seconds * 1e3:9.1f} ms   {seconds / fast:7.1f} x")
+    show({"in bulk": fast, "one by one": slow})
+
+
+def run():
+    all_clients()
+    many_requests()

@@ -1,13 +1,12 @@
 """Hindsight at 256 experts, 64 extra GPUs and 100 steps, beside HiGHS on the secant program.
 
 Five synthetic kinds of trace and one real one (four layers of a model side by side as 256 experts),
-mean load 25 for each expert, price 2. The hard case, equal loads with spikes at a mean load of 4,
-comes last. Gaps are proved: for ours by multipliers that are checked, for the secant program by
+mean load 25 for each expert, move price 2. The hard case, equal loads with spikes at a mean load of
+4, comes last. Gaps are proved: for ours by multipliers that are checked, for the secant program by
 HiGHS.
 """
 
-import time
-
+from bench import timed
 from serving_or.experts.hindsight import optimum, secant_program
 from serving_or.experts.model import Problem
 from serving_or.tools.data import load_experts
@@ -31,8 +30,6 @@ def run(ours=OURS, theirs=THEIRS):
     for name, problem in problems():
         row = []
         for method, time_limit in ((optimum, ours), (secant_program, theirs)):
-            began = time.perf_counter()
-            schedule = method(problem, time_limit=time_limit)
-            seconds = time.perf_counter() - began
+            seconds, schedule = timed(lambda: method(problem, time_limit=time_limit))
             row.append(f"{seconds:11.1f} {schedule.cost:10.1f} {schedule.gap:9.3%}")
         print(f"{name:28s} {' '.join(row)}", flush=True)

@@ -2,11 +2,11 @@
 certificate.
 """
 
-import time
 import warnings
 
 import numpy as np
 
+from bench import timed
 from serving_or.experts.certificate import Certificate
 from serving_or.experts.regularized_greedy import move_entropy, regularized_step
 from serving_or.tools.generators import trace
@@ -25,9 +25,8 @@ def play(path, k):
     """Seconds of each step of a run from an even start, and the placements."""
     x, times, places = np.full(path.shape[1:], k / path.shape[-1]), [], []
     for r in path:
-        start = time.perf_counter()
-        x = regularized_step(r, x)
-        times.append(time.perf_counter() - start)
+        took, x = timed(lambda: regularized_step(r, x))
+        times.append(took)
         places.append(x)
     return times, places
 
@@ -85,9 +84,8 @@ def against_clarabel():
         theirs, worse = [], []
         for t in range(1, 8):
             r, before, x = path[t, 0], places[t - 1][0], places[t][0]
-            start = time.perf_counter()
-            found = solve(r, before, 2.0)
-            theirs.append(time.perf_counter() - start)
+            took, found = timed(lambda: solve(r, before, 2.0))
+            theirs.append(took)
             worse.append(objective(x, r, before, 2.0) / objective(found, r, before, 2.0) - 1)
         ours = np.median(times) / 58
         print(
@@ -104,11 +102,8 @@ def accuracy():
     worst, done, failed = -np.inf, 0, 0
     for turn in range(3000):
         m, k = (2, 4, 8)[turn % 3], int(rng.integers(1, 20))
-        smooth, ties, decades = (
-            np.exp(2 * rng.normal(size=m)),
-            rng.integers(0, 4, m).astype(float),
-            10 ** rng.uniform(-6, 6, m),
-        )
+        smooth, ties = np.exp(2 * rng.normal(size=m)), rng.integers(0, 4, m).astype(float)
+        decades = 10 ** rng.uniform(-6, 6, m)
         r = [smooth, ties, decades][rng.integers(3)]
         x = k * (np.eye(m)[0] if rng.random() < 0.2 else rng.dirichlet(np.full(m, 0.5)))
         top = (r / (1 + x)).max()
@@ -133,11 +128,8 @@ def certificates():
     print("certificate, one layer")
     for m, k in [(64, 16), (256, 64), (256, 1024)]:
         path, certificate = loads("ar", 1, m, 4.0)[:, 0], Certificate(np.full(m, k / m), k)
-        start = time.perf_counter()
-        for r in path:
-            certificate.step(r)
-        took = 1e3 * (time.perf_counter() - start) / STEPS
-        print(f"  m = {m:4d}, k = {k:5d}: {took:5.2f} ms a step")
+        took, _ = timed(lambda: [certificate.step(r) for r in path])
+        print(f"  m = {m:4d}, k = {k:5d}: {1e3 * took / STEPS:5.2f} ms a step")
 
 
 def growth():

@@ -6,6 +6,7 @@
 __all__ = ["aggregate_bound", "multiplier_bound", "ChainBound", "chain_bound"]
 
 # %% ../../nbs/blocks/08_bounds.ipynb #d4d44122
+#| code-fold: true
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -15,7 +16,17 @@ import numpy as np
 from .cluster import Cluster
 from .line_program import capacity_hull
 from .routing import cheapest_patterns, lone_bound
-from ..tools.answers import Clock, Infeasible, Record, Scope, door, number, progress, whole
+from serving_or.tools.answers import (
+    Clock,
+    Infeasible,
+    Record,
+    Scope,
+    door,
+    finite,
+    number,
+    progress,
+    whole,
+)
 from ..tools.plots import Picture, lines
 from ..tools.programs import Model
 
@@ -113,46 +124,52 @@ def multiplier_bound(cluster: Cluster, requests: Any, multipliers: Any) -> float
 
     Notes
     -----
-    ``B(pi)`` of the theorem *Any prices give a bound*.
+    ``B(eta)`` of the theorem *Any prices give a bound*.
     """
     demand = cluster.demand(requests)
     hull = capacity_hull(cluster, int(demand.sum()))
-    given = np.asarray(multipliers, float)
-    if given.shape != hull[0].shape or not ((given >= 0) & (given < np.inf)).all():
-        raise ValueError(
-            f"multipliers have shape {given.shape} and least element {given.min(initial=np.inf)};"
-            f" give {len(hull[0])} finite ones, each at least 0"
-        )
+    given = finite(multipliers, "multipliers", shape=hull[0].shape)
     return _priced(cluster, demand, given, hull)[0]
 
 
 # %% ../../nbs/blocks/08_bounds.ipynb #f7211338
 def _priced(cluster, demand, multipliers, hull):
-    "B(pi), and the cheapest pattern of each client with requests."
+    "B(eta), and the cheapest pattern of each client with requests."
     server, slope, intercept = hull
-    rent = np.bincount(server, multipliers, cluster.n)
+    charge = np.bincount(server, multipliers, cluster.n)
     back = np.bincount(server, multipliers * slope, cluster.n)
     active = demand > 0
-    visit, block = cluster.rtt[active] - back, cluster.tau + rent
+    visit, block = cluster.rtt[active] - back, cluster.tau + charge
     cost, k = cheapest_patterns(visit, block, cluster.counts(1), cluster.blocks)
     bound = (cost @ demand[active] - multipliers @ intercept) / max(demand.sum(), 1)
     return float(bound), k
 
 
 # %% ../../nbs/blocks/08_bounds.ipynb #49bf0bc5
-def rent_curve(memory: int = 24, requests: int = 4) -> Picture:
-    """The bound that a price on the fastest of three servers proves, by the price, with that
-    server's memory and the number of requests.
-    """
-    cluster = Cluster(8, 4, 1, [memory, 64, 64], [5, 20, 20], [10, 10, 10])
+#| code-fold: true
+def _fast_and_slow(memory):
+    "A fast server with so much memory, and two slow ones."
+    return Cluster(8, 4, 1, [memory, 64, 64], [5, 20, 20], [10, 10, 10])
+
+
+def _proved_by(price, memory, requests):
+    "What each price proves, put on the line that binds the fast server at all requests."
+    cluster = _fast_and_slow(memory)
     server, slope, intercept = capacity_hull(cluster, requests)
     room = np.where(server == 0, slope * requests + intercept, np.inf)
     on = (np.arange(len(server)) == room.argmin()) & (server == 0)
-    price = np.linspace(0, 40, 41)
-    proved = [multiplier_bound(cluster, requests, v * on) for v in price]
+    return np.array([multiplier_bound(cluster, requests, v * on) for v in price])
+
+
+def price_curve(memory: int = 24, requests: int = 4) -> Picture:
+    """The bound that a price on the fastest of three servers proves, by the price, with that
+    server's memory and the number of requests.
+    """
+    price = np.arange(41)
+    proved = _proved_by(price, memory, requests)
     best = int(np.argmax(proved))
     return lines(
-        {"proved": np.array(proved), "without a price": np.full(41, proved[0])},
+        {"proved": proved, "without a price": np.full(41, proved[0])},
         x=price,
         xlabel="price of a block visit on the fast server, ms",
         ylabel="ms per token",
@@ -162,6 +179,7 @@ def rent_curve(memory: int = 24, requests: int = 4) -> Picture:
 
 
 # %% ../../nbs/blocks/08_bounds.ipynb #712a9fcf
+#| code-fold: true
 @dataclass(frozen=True, eq=False)
 class ChainBound(Record):
     """A lower bound on the cost of every relayed plan, with the multipliers that prove it.
@@ -271,7 +289,7 @@ DEAR, TOO_DEAR = 10.0, 1e8
 
 
 class _Master:
-    "The program (eq-bounds-master) over the patterns that have been generated."
+    "The program over mixtures of patterns, with the patterns that have been generated."
 
     def __init__(self, cluster, demand, hull, unit):
         self.cluster, self.hull, self.unit = cluster, hull, unit

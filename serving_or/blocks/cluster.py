@@ -22,6 +22,7 @@ __all__ = [
 ]
 
 # %% ../../nbs/blocks/01_cluster.ipynb #29eeef39
+#| code-fold: true
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
@@ -493,6 +494,7 @@ def _sizes(card: Card, tokens: float) -> dict[str, Any]:
 
 
 # %% ../../nbs/blocks/01_cluster.ipynb #8458304e
+#| code-fold: true
 def reserved(requests=100, slices=7):
     "Blocks that A100s and MIG slices may hold when each reserves for so many requests."
     rtt = np.full((1, 2 + slices), 100.0)

@@ -128,7 +128,7 @@ class _Sessions:
         return np.maximum(self.requests - after_loss(self.C, self.failures), 0)
 
     def copies(self) -> np.ndarray:
-        "What counts of each block, with the weights of its copies."
+        "What is left of each block after 0 to f losses, as far as it counts, weighted."
         left = [after_loss(self.C, q) for q in range(self.failures + 1)]
         return self.weight @ np.minimum(left, self.requests)
 

@@ -6,6 +6,7 @@
 __all__ = ["coverage", "flow_program", "peel", "route_exact", "exact_for", "flow_prices"]
 
 # %% ../../nbs/blocks/04_flow.ipynb #b15e80e4
+#| code-fold: true
 from typing import Any
 
 import numpy as np
@@ -60,6 +61,7 @@ def coverage(cluster: Cluster, placement: Placement) -> np.ndarray:
 
 
 # %% ../../nbs/blocks/04_flow.ipynb #31209216
+#| code-fold: true
 def covered(first_of_c=3, blocks_of_c=4, requests=5):
     "The capacity of each block of eight, on two large servers and a small one."
     cluster = Cluster(8, 2, 1, [24, 24, 14], [1, 1, 1], [1, 1, 1])
@@ -368,6 +370,8 @@ def flow_prices(
     worth : ndarray (spans,)
         The price of a slot, at least 0.
     """
+    # a linear program that has been solved has them
+    assert answer.multipliers is not None
     worth = np.maximum(-answer.multipliers[program.at["use"]], 0.0)
     active = np.unique(program.at["client"])
     togo = np.full((len(active), cluster.blocks + 2), np.inf)

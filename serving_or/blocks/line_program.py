@@ -16,6 +16,7 @@ __all__ = [
 ]
 
 # %% ../../nbs/blocks/06_line_program.ipynb #cad429c8
+#| code-fold: true
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -163,6 +164,7 @@ def _by_server(hulls: list) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 # %% ../../nbs/blocks/06_line_program.ipynb #4f1fe2fc
+#| code-fold: true
 def capacity_picture(memory: int = 24, block: int = 4, requests: int = 24) -> Picture:
     """The block visits that one server can serve, by the requests that use it, and the envelope of
     that.

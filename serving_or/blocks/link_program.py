@@ -13,6 +13,7 @@ __all__ = [
 ]
 
 # %% ../../nbs/blocks/05_link_program.ipynb #07cff475
+#| code-fold: true
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -324,6 +325,7 @@ def _theorem(n, tau, rtt, L=4):
 
 
 # %% ../../nbs/blocks/05_link_program.ipynb #6f555a8b
+#| code-fold: true
 def circles(tau: int = 10, rtt: int = 30) -> Picture:
     """The relaxation of the link program on two to five servers that are all alike, beside the
     theorem's limit and the optimum.

@@ -20,6 +20,7 @@ __all__ = [
 ]
 
 # %% ../../nbs/blocks/02_plan.ipynb #0ab5c391
+#| code-fold: true
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -218,6 +219,7 @@ def request_time(cluster: Cluster, chain: Chain, tokens: int, forward: bool = Fa
 
 
 # %% ../../nbs/blocks/02_plan.ipynb #57138f88
+#| code-fold: true
 class NoRoute(Infeasible):
     """Proved: a client has no chain through a placement.
 
@@ -763,6 +765,7 @@ def spans(
 
 
 # %% ../../nbs/blocks/02_plan.ipynb #c2ff1820
+#| code-fold: true
 def tried(blocks_on_first=2, to_second=2):
     "A plan for four requests on three servers, or the rule that it breaks."
     cluster = Cluster(

@@ -16,6 +16,7 @@ __all__ = [
 ]
 
 # %% ../../nbs/blocks/03_routing.ipynb #c969ab7d
+#| code-fold: true
 from typing import Any
 
 import numpy as np
@@ -147,6 +148,7 @@ def _traced(c: int, last: int, server: list, entry: list) -> Chain:
 
 
 # %% ../../nbs/blocks/03_routing.ipynb #987bd41d
+#| code-fold: true
 def chosen_chain(blocks_of_a=5, rtt_of_b=20, tau_of_c=6):
     "Four servers for twelve blocks: their spans, the cheapest chain, and its cost by server."
     cluster = Cluster(

@@ -117,6 +117,8 @@ def place_exact(
 #| code-fold: true
 def _improved(start: StaticPlacement, p: Problem, clock: Clock) -> StaticPlacement:
     "The better one of a placement and the program's, with the better one of both bounds."
+    if clock.over():
+        return replace(start, status=Status.TIME_LIMIT)
     scale = p.loads.max()
     program = _secant_program(p.loads / scale, p.extra)
     column = program.at["x"]

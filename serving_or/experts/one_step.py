@@ -314,23 +314,19 @@ def myopic(loads: ArrayLike, x: ArrayLike, move_price: float) -> np.ndarray:
     loads, x = np.asarray(loads, float), np.asarray(x)
     unit, r = _unit(loads), _normal(loads)
     lowest = _best_level(r, int(x.sum()))
-    expert, quotients = _passed(r, x, np.maximum(need(r, lowest) - x, 0))
-    levels = np.append(quotients, lowest)
+    levels = np.append(_passed(r, x, np.maximum(need(r, lowest) - x, 0)), lowest)
     with np.errstate(over="ignore"):
         j = int(np.argmin(levels * unit + move_price * np.arange(levels.size)))
-    raised = np.bincount(expert[:j], minlength=x.size)
-    return lazy_cover(x, np.maximum(need(r, levels[j]), np.where(raised > 0, x + raised, 0)))
+    return lazy_cover(x, need(r, levels[j]))
 
 
 # %% ../../nbs/experts/02_one_step.ipynb #0ef4da97
 #| code-fold: true
-def _passed(loads: np.ndarray, x: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    "Experts (J,) and quotients (J,), falling, when each expert goes from x to x + wanted."
+def _passed(loads: np.ndarray, x: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    "The quotients (J,) that experts pass through on the way from x to x + wanted, falling."
     expert = np.repeat(np.arange(x.size), wanted)
     step = np.arange(expert.size) - np.repeat(np.cumsum(wanted) - wanted, wanted)
-    quotients = loads[expert] / (1.0 + x[expert] + step)
-    order = np.argsort(-quotients, kind="stable")
-    return expert[order], quotients[order]
+    return np.sort(loads[expert] / (1.0 + x[expert] + step))[::-1]
 
 
 # %% ../../nbs/experts/02_one_step.ipynb #4d1656ad

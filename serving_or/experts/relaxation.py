@@ -578,7 +578,8 @@ def relax(
     Raises
     ------
     ValueError
-        For another method, a tolerance or a time limit that cannot be meant.
+        For another method, a tolerance or a time limit that cannot be meant, or when ``problem`` is
+        no `Problem`.
 
     References
     ----------

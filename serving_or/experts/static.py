@@ -244,8 +244,7 @@ def round_top(x: ArrayLike) -> np.ndarray:
     [1, 1, 1]
     """
     x = np.asarray(x, float)
-    # 2.9999999999 is 3
-    down = np.floor(x + 1e-9).astype(np.intp)
+    down = np.floor(x).astype(np.intp)
     left = round(float(x.sum())) - int(down.sum())
     down[np.argsort(-(x - down), kind="stable")[:left]] += 1
     return down
@@ -444,8 +443,8 @@ def place(
     Raises
     ------
     ValueError
-        When a load is negative or not finite, the shape is not (T, m), or ``extra`` is not a whole
-        number >= 0.
+        When a load is negative or not finite, the shape is not (T, m), ``extra`` is not a whole
+        number >= 0, or the time limit is not a number >= 0.
 
     Notes
     -----

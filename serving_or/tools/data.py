@@ -105,9 +105,8 @@ def load_requests(name: str) -> RequestTrace:
     Notes
     -----
     Time stamps are subtracted as whole nanoseconds (Azure) or milliseconds (Mooncake) and divided
-    once, so each arrival is the float
-    nearest to the recorded difference. A float that counts seconds since 1970 could not hold the
-    seventh digit of the fraction.
+    once, so each arrival is the float nearest to the recorded difference. A float that counts
+    seconds since 1970 could not hold the seventh digit of the fraction.
 
     References
     ----------
@@ -173,8 +172,7 @@ def load_experts(
         In the order wanted; all four when not given.
     window : int
         So many consecutive sequences of a task are summed to one window. The rest of a task that
-        fills no window is left out,
-        so that no window is short or mixes two tasks.
+        fills no window is left out, so that no window is short or mixes two tasks.
     layer : int, optional
         One of the 26 mixture-of-experts layers, from 0; all when not given.
 
@@ -216,9 +214,8 @@ def load_experts(
         sequences = counts[number_of == TASKS.index(name)]
         window = whole(window, "window", least=1, most=len(sequences))
         full = len(sequences) // window
-        windows.append(
-            sequences[: full * window].reshape(full, window, *counts.shape[1:]).sum(axis=1)
-        )
+        whole_ones = sequences[: full * window].reshape(full, window, *counts.shape[1:])
+        windows.append(whole_ones.sum(axis=1))
         domain += [name] * full
     return ExpertTrace(np.concatenate(windows), np.array(domain))
 
@@ -237,11 +234,8 @@ def total_variation(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     ndarray (...)
         0 for equal shares, 1 for loads on different experts.
     """
-    a, b = np.asarray(a, float), np.asarray(b, float)
-    return (
-        np.abs(a / a.sum(axis=-1, keepdims=True) - b / b.sum(axis=-1, keepdims=True)).sum(axis=-1)
-        / 2
-    )
+    p, q = (r / np.sum(r, axis=-1, keepdims=True) for r in (a, b))
+    return np.abs(p - q).sum(axis=-1) / 2
 
 
 def zipf_slope(loads: np.ndarray) -> np.ndarray:

@@ -121,11 +121,8 @@ def quantity(text: object, units: dict[str, float]) -> float:
     >>> quantity("3.2 ms", TIMES)
     3.2
     """
-    found = (
-        re.fullmatch(rf"\s*({_DECIMAL}|inf)\s*([A-Za-z]+)\s*", text)
-        if isinstance(text, str)
-        else None
-    )
+    given = text if isinstance(text, str) else ""
+    found = re.fullmatch(rf"\s*({_DECIMAL}|inf)\s*([A-Za-z]+)\s*", given)
     if found is None or found[2] not in units:
         raise ValueError(f"{_shown(text)} is no number with one of the units {', '.join(units)}")
     value = float(found[1]) * units[found[2]] + 0.0
@@ -303,13 +300,9 @@ class Text(Kind):
         return f"text in one line, of 1 to {self.most} characters (with quotes, '7' is text)"
 
     def take(self, given: object) -> str:
-        if (
-            not isinstance(given, str)
-            or not 1 <= len(given) <= self.most
-            or not given.isprintable()
-        ):
-            raise ValueError("no text")
-        return given
+        if isinstance(given, str) and 1 <= len(given) <= self.most and given.isprintable():
+            return given
+        raise ValueError("no text")
 
 
 @dataclass(frozen=True, eq=False)
@@ -694,9 +687,8 @@ def _read_yaml(text: str, stack: _Stack) -> None:
             _yaml_event(yaml, event, stack)
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
-        raise _Stop(
-            line, "a control character stands here", "text without control characters"
-        ) from None
+        wrong = "a control character stands here"
+        raise _Stop(line, wrong, "text without control characters") from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         said = getattr(error, "problem", None) or "no reason"
@@ -705,9 +697,8 @@ def _read_yaml(text: str, stack: _Stack) -> None:
         if "nesting" in said:
             raise _Stop(line, *_DEEP) from None
         wrong = f"the parser cannot go on ({said})"
-        raise _Stop(
-            line, wrong, "YAML: look at brackets, quotes and indentation here and above"
-        ) from None
+        must = "YAML: look at brackets, quotes and indentation here and above"
+        raise _Stop(line, wrong, must) from None
 
 
 def _yaml_event(yaml: Any, event: Any, stack: _Stack) -> None:
@@ -771,9 +762,8 @@ def _read_json(text: str, stack: _Stack) -> None:
     state, line = "value", 1  # what may come next
     for kind, token, line in _json_tokens(text):
         if state == "end" or not _json_step(stack, state, kind, token, line):
-            raise _Stop(
-                line, f"{_shown(token)} stands where {_JSON_STATES[state]} must stand", "JSON"
-            )
+            wrong = f"{_shown(token)} stands where {_JSON_STATES[state]} must stand"
+            raise _Stop(line, wrong, "JSON")
         state = _json_next(stack, kind)
     if state != "end":
         raise _Stop(line, f"the text ends where {_JSON_STATES[state]} must stand", "JSON")
@@ -871,9 +861,8 @@ class Document:
         ]
         if len(told) > MOST_SHOWN:
             said.append(f"{self.name}: and {len(told) - MOST_SHOWN} more")
-        raise BadFile(
-            "\n".join(said), problems=[(place, line, must) for place, line, _, must in told]
-        )
+        problems = [(place, line, must) for place, line, _, must in told]
+        raise BadFile("\n".join(said), problems=problems)
 
 
 def parse(
@@ -907,9 +896,8 @@ def parse(
     except _Stop as stop:
         line, wrong, must = stop.args
         Document(name, None).refuse([*stack.mistakes, ((), line, f"cannot be read: {wrong}", must)])
-    return Document(
-        name, stack.root.value if stack.root else None, stack.root, tuple(stack.mistakes)
-    )
+    value = stack.root.value if stack.root else None
+    return Document(name, value, stack.root, tuple(stack.mistakes))
 
 
 # %% ../../nbs/tools/04_files.ipynb #2c511b9a
@@ -964,11 +952,9 @@ def _hints(kind: Any) -> dict:
 
 def _own(kind: Any) -> list[str]:
     """The names of a schema's fields."""
-    return (
-        [f.name for f in _fields(kind)]
-        if is_dataclass(kind)
-        else list(getattr(kind, "model_fields", ()))
-    )
+    if is_dataclass(kind):
+        return [f.name for f in _fields(kind)]
+    return list(getattr(kind, "model_fields", ()))
 
 
 def _inner(hint: Any) -> list:
@@ -983,9 +969,9 @@ def _inner(hint: Any) -> list:
 def _kinds(hint: Any) -> list[Kind]:
     """The kinds that stand beside a type in an annotation, also inside a union."""
     own = [k for k in getattr(hint, "__metadata__", ()) if isinstance(k, Kind)]
-    return own or [
-        k for part in get_args(hint) for k in _kinds(part) if get_origin(hint) not in (list, dict)
-    ]
+    if own or get_origin(hint) in (list, dict):
+        return own
+    return [k for part in get_args(hint) for k in _kinds(part)]
 
 
 def _at(hint: Any, place: Sequence) -> Any:

@@ -200,7 +200,54 @@ def drifting_experts(switch: float = 0.02, spike: int = 4):
 
 
 # %% ../../nbs/tools/07_generators.ipynb #e68bd927
-KINDS = ("ar", "zipf", "spikes", "shifts", "bursts")
+def _walk(rng, T, m):
+    "AR(1) series of memory 0.9 and deviation 1 (T, m)."
+    walk = rng.standard_normal((T, m))
+    for t in range(1, T):
+        walk[t] = 0.9 * walk[t - 1] + np.sqrt(1 - 0.9**2) * walk[t]
+    return walk
+
+
+def _ar(rng, T, m):
+    "Log-normal loads that wander, with spikes."
+    return np.exp(_walk(rng, T, m)) * np.where(rng.random((T, m)) < 0.02, 8, 1)
+
+
+def _zipf(rng, T, m):
+    "One profile, by ranks that drift."
+    order = np.argsort(np.argsort(-_walk(rng, T, m), axis=1), axis=1)
+    return _profile(m)[order]
+
+
+def _profile(m):
+    "Zipf loads, the hottest first."
+    return np.arange(1, m + 1) ** -0.8
+
+
+def _spikes(rng, T, m):
+    "Equal loads with needles."
+    return np.where(rng.random((T, m)) < 0.05, 10.0, 1.0)
+
+
+def _shifts(rng, T, m):
+    "One profile that is permuted now and then."
+    phase = np.cumsum(rng.random(T) < 0.05)
+    return rng.permuted(np.tile(_profile(m), (phase[-1] + 1, 1)), axis=1)[phase]
+
+
+def _bursts(rng, T, m):
+    "An idle load with bursts of random length and height."
+    loads, height = np.empty((T, m)), np.zeros(m)
+    for t in range(T):
+        ends, begins = rng.random(m) < 0.2, (rng.random(m) < 0.05) & (height == 0)
+        height = np.where(begins, rng.exponential(10, m), np.where(ends, 0, height))
+        loads[t] = 0.1 + height
+    return loads
+
+
+# %% ../../nbs/tools/07_generators.ipynb #2a806044
+_FAMILIES = {"ar": _ar, "zipf": _zipf, "spikes": _spikes, "shifts": _shifts, "bursts": _bursts}
+KINDS = tuple(_FAMILIES)
 
 
 def trace(kind: str, m: int, T: int, scale: float = 1.0, seed: int = 0) -> np.ndarray:
@@ -210,9 +257,8 @@ def trace(kind: str, m: int, T: int, scale: float = 1.0, seed: int = 0) -> np.nd
     ----------
     kind : {"ar", "zipf", "spikes", "shifts", "bursts"}
         AR(1) log-normal loads (memory 0.9, deviation 1) with 2 % spikes of 8 times; a Zipf profile
-        (0.8) by ranks that drift; equal loads with
-        5 % one-step spikes of 10 times; a Zipf profile that is permuted in 5 % of the steps; bursts
-        of mean length 5 over an idle load.
+        (0.8) by ranks that drift; equal loads with 5 % one-step spikes of 10 times; a Zipf profile
+        that is permuted in 5 % of the steps; bursts of mean length 5 over an idle load.
     m, T : int
         Experts and steps.
     scale : float
@@ -239,26 +285,5 @@ def trace(kind: str, m: int, T: int, scale: float = 1.0, seed: int = 0) -> np.nd
     kind = choice(kind, "kind", KINDS)
     m, T = whole(m, "m", least=1), whole(T, "T", least=1)
     scale = number(scale, "scale", above=0)
-    rng = np.random.default_rng(whole(seed, "seed"))
-    profile = np.arange(1, m + 1) ** -0.8
-    if kind in ("ar", "zipf"):
-        walk = rng.standard_normal((T, m))
-        for t in range(1, T):
-            walk[t] = 0.9 * walk[t - 1] + np.sqrt(1 - 0.9**2) * walk[t]
-        loads = (
-            np.exp(walk) * np.where(rng.random((T, m)) < 0.02, 8, 1)
-            if kind == "ar"
-            else profile[np.argsort(np.argsort(-walk, axis=1), axis=1)]
-        )
-    elif kind == "spikes":
-        loads = np.where(rng.random((T, m)) < 0.05, 10.0, 1.0)
-    elif kind == "shifts":
-        phase = np.cumsum(rng.random(T) < 0.05)
-        loads = rng.permuted(np.tile(profile, (phase[-1] + 1, 1)), axis=1)[phase]
-    else:
-        loads, height = np.empty((T, m)), np.zeros(m)
-        for t in range(T):
-            ends, begins = rng.random(m) < 0.2, (rng.random(m) < 0.05) & (height == 0)
-            height = np.where(begins, rng.exponential(10, m), np.where(ends, 0, height))
-            loads[t] = 0.1 + height
+    loads = _FAMILIES[kind](np.random.default_rng(whole(seed, "seed")), T, m)
     return loads * (scale / loads.mean())

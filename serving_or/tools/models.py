@@ -86,6 +86,11 @@ def _counts(values: Any, name: str, **limits: Any) -> np.ndarray:
     return x.astype(np.int64)
 
 
+def _bits(value: Any, name: str) -> float:
+    """Bits in which a number is stored."""
+    return number(value, name, above=0, most=64)
+
+
 @dataclass(frozen=True, eq=False)
 class Card(Record):
     """The sizes of a model's blocks. Most cards come from `Card.from_config`.
@@ -160,8 +165,8 @@ class Card(Record):
             values=_counts(_each(self.values, shape), "values", shape=shape),
             window=finite(_each(self.window, shape), "window", shape=shape, least=1, infinite=True),
             expert=_counts(_each(self.expert, shape), "expert", shape=shape),
-            weight_bits=number(self.weight_bits, "weight_bits", above=0, most=64),
-            kv_bits=number(self.kv_bits, "kv_bits", above=0, most=64),
+            weight_bits=_bits(self.weight_bits, "weight_bits"),
+            kv_bits=_bits(self.kv_bits, "kv_bits"),
             overhead=number(self.overhead, "overhead", least=0, most=1),
             **{name: whole(getattr(self, name), name) for name in (*counts, *heads)},
         )
@@ -195,13 +200,16 @@ class Card(Record):
         weight_bits : float, optional
             Bits a parameter, such as 16, 8 or `NF4`; the card's own by default.
         """
-        bits = self.weight_bits if weight_bits is None else number(weight_bits, "weight_bits", 0, 0)
-        return (1 + self.overhead) * self.parameters * bits / 8
+        return self._stored_bytes(self.parameters, weight_bits)
 
     def expert_bytes(self, weight_bits: float | None = None) -> np.ndarray:
         """Bytes of one routed expert of each block (L,), 0 in a dense block."""
-        bits = self.weight_bits if weight_bits is None else number(weight_bits, "weight_bits", 0, 0)
-        return (1 + self.overhead) * self.expert * bits / 8
+        return self._stored_bytes(self.expert, weight_bits)
+
+    def _stored_bytes(self, parameters: np.ndarray, weight_bits: float | None) -> np.ndarray:
+        """Bytes of so many parameters, with the overhead."""
+        bits = self.weight_bits if weight_bits is None else _bits(weight_bits, "weight_bits")
+        return (1 + self.overhead) * parameters * bits / 8
 
     def cache_bytes(self, tokens: float, kv_bits: float | None = None) -> np.ndarray:
         """Bytes of the cache of one request in each block (L,); a window caps the tokens.
@@ -213,7 +221,7 @@ class Card(Record):
         kv_bits : float, optional
             Bits a value; the card's own by default.
         """
-        bits = self.kv_bits if kv_bits is None else number(kv_bits, "kv_bits", 0, 0)
+        bits = self.kv_bits if kv_bits is None else _bits(kv_bits, "kv_bits")
         longest = finite(tokens, "tokens").max(initial=0.0)
         return self.values * np.minimum(longest, self.window) * bits / 8
 
@@ -494,9 +502,8 @@ class _Config:
     def __init__(self, given: Any):
         plain = isinstance(given, Mapping)
         if not plain and not isinstance(given, str | PathLike):
-            raise BadFile(
-                f"config is {str(given)[:60]}; it must be a mapping or the path of a file"
-            )
+            shown = str(given)[:60]
+            raise BadFile(f"config is {shown}; it must be a mapping or the path of a file")
         self.document = Document("config.json", dict(given)) if plain else load(given)
         self.path = None if plain else str(given)
         self.mistakes: list[tuple] = list(self.document._mistakes)
@@ -564,16 +571,13 @@ class _Config:
     def family(self) -> Family:
         """The row of the table."""
         for name, what in _UNCOUNTED.items():
-            if self.get(name):
-                self.wrong(
-                    name, f"is {_said(self.get(name))}", f"absent: {what} is not counted here"
-                )
+            if value := self.get(name):
+                self.wrong(name, f"is {_said(value)}", f"absent: {what} is not counted here")
         kind = self.get("model_type")
         if not isinstance(kind, str) or kind not in FAMILIES:
             wrong = "is missing" if kind is None else f"is {_said(kind)}"
-            self.wrong(
-                "model_type", wrong, f"one of {', '.join(FAMILIES)}: others are not counted here"
-            )
+            must = f"one of {', '.join(FAMILIES)}: others are not counted here"
+            self.wrong("model_type", wrong, must)
         self.done()
         return FAMILIES[kind]
 
@@ -595,9 +599,8 @@ class _Config:
             must = "left out, or given with weight_bits, because not all matrices are stored alike"
             self.wrong("quantization_config", f"says {_said(method)}", must)
         elif kind not in _BITS:
-            self.wrong(
-                "torch_dtype", f"is {kind[:60]}", f"one of {', '.join(_BITS)}, or give weight_bits"
-            )
+            must = f"one of {', '.join(_BITS)}, or give weight_bits"
+            self.wrong("torch_dtype", f"is {kind[:60]}", must)
         return _BITS.get(kind, 16)
 
 
@@ -676,12 +679,11 @@ def _sparse(c: _Config, f: Family, L: int) -> np.ndarray:
     if not f.experts:
         return np.zeros(L, bool)
     if f.sparse == "after the first":
-        return (i >= c.whole("first_k_dense_replace", least=0)) & (
-            i % c.whole("moe_layer_freq", default=1) == 0
-        )
+        first, step = c.whole("first_k_dense_replace", least=0), c.whole("moe_layer_freq", 1)
+        return (i >= first) & (i % step == 0)
     if f.sparse == "by step":
-        dense = c.positions("mlp_only_layers", L)
-        return ((i + 1) % c.whole("decoder_sparse_step", default=1) == 0) & ~np.isin(i, dense)
+        dense, step = c.positions("mlp_only_layers", L), c.whole("decoder_sparse_step", 1)
+        return ((i + 1) % step == 0) & ~np.isin(i, dense)
     return np.ones(L, bool)
 
 
@@ -690,34 +692,33 @@ _ATTENTIONS = {"full_attention": False, "sliding_attention": True}
 
 def _sliding(c: _Config, f: Family, L: int) -> np.ndarray:
     """Which blocks have a window (L,)."""
-    i, listed = np.arange(L), c.get("layer_types")
-    if listed is not None:
-        known = (
-            isinstance(listed, list)
-            and len(listed) == L
-            and set(map(str, listed)) <= set(_ATTENTIONS)
-        )
-        if not known:
-            c.wrong(
-                "layer_types", "has other entries", f"a list of {L} of {', '.join(_ATTENTIONS)}"
-            )
-            return np.zeros(L, bool)
-        return np.array([_ATTENTIONS[kind] for kind in listed])
+    i = np.arange(L)
+    if c.get("layer_types") is not None:
+        return _listed(c, L)
     if f.window == "all":
         if "sliding_window" not in c.fields:
             c.wrong("sliding_window", "is missing", "a number of tokens, or null")
         return np.full(L, c.get("sliding_window") is not None)
     if f.window == "upper":
-        return (i >= c.whole("max_window_layers", default=0, least=0)) & c.flag(
-            "use_sliding_window"
-        )
+        first = c.whole("max_window_layers", default=0, least=0)
+        return (i >= first) & c.flag("use_sliding_window")
     if f.window == "off" and c.flag("use_sliding_window"):
-        c.wrong(
-            "use_sliding_window", "is true", "false: releases differ in which blocks then have one"
-        )
+        must = "false: releases differ in which blocks then have one"
+        c.wrong("use_sliding_window", "is true", must)
     if f.window == "pattern":
         return (i + 1) % c.whole("sliding_window_pattern") != 0
     return i % 2 == 0 if f.window == "every other" else np.zeros(L, bool)
+
+
+def _listed(c: _Config, L: int) -> np.ndarray:
+    """Which blocks have a window, where the file lists them (L,)."""
+    listed = c.get("layer_types")
+    fits = isinstance(listed, list) and len(listed) == L
+    if fits and set(map(str, listed)) <= set(_ATTENTIONS):
+        return np.array([_ATTENTIONS[kind] for kind in listed])
+    must = f"a list of {L} of {', '.join(_ATTENTIONS)}"
+    c.wrong("layer_types", "has other entries", must)
+    return np.zeros(L, bool)
 
 
 # %% ../../nbs/tools/05_models.ipynb #a2649a24
@@ -953,16 +954,12 @@ def sessions_on(blocks: int = 53, tokens: int = 148, gigabytes: float = 80) -> P
     block, cache, memory = sizes["block_size"], sizes["cache_size"], gigabytes * GB
     most = int(longest_runs(memory, np.full(70, block))[0])
     fit = int(sessions(memory, np.full(blocks, block), np.full(blocks, cache)))
+    title = f"{blocks} blocks, {fit} request{'s' * (fit != 1)} of {tokens} tokens"
     if fit < 0:
         title = f"{blocks} blocks do not fit: {gigabytes} GB hold {most}"
-    else:
-        title = f"{blocks} blocks, {fit} request{'s' * (fit != 1)} of {tokens} tokens"
     return bars(
         [f"{gigabytes} GB"],
-        {
-            "parameters": [block * blocks / GB],
-            "caches": [cache * blocks * max(fit, 0) / GB],
-        },
+        {"parameters": [block * blocks / GB], "caches": [cache * blocks * max(fit, 0) / GB]},
         marks={"memory": float(gigabytes)},
         stacked=True,
         ylabel="GB",

@@ -116,16 +116,21 @@ def test_designs_are_all_that_matter():
     assert len(few) <= 20 and few[-1] == 5000 and (np.diff(few) > 0).all()
 
 
+def test_of_equally_dear_plans_the_one_with_the_largest_design_stays():
+    "The second server holds more under smaller designs, and nobody needs it."
+    c = Cluster(4, 4, 1, memory=[200, 24], tau=[1, 50], rtt=[1, 50])
+    assert list(candidate_designs(c, 20)) == [2, 4, 8, 20]
+    plan = sweep(c, 20)
+    assert plan.cost == 5 and plan.design == 20
+
+
 def test_uncontended_cost_and_number():
     rng = np.random.default_rng(7)
     met = 0
     for _ in range(80):
         n, C, R = int(rng.integers(2, 8)), int(rng.integers(1, 4)), int(rng.integers(2, 9))
-        memory, tau, rtt = (
-            rng.integers(6, 40, n),
-            rng.integers(1, 9, n),
-            rng.integers(1, 30, (C, n)),
-        )
+        memory, tau = rng.integers(6, 40, n), rng.integers(1, 9, n)
+        rtt = rng.integers(1, 30, (C, n))
         c = Cluster(int(rng.integers(1, 10)), 2, 1, memory, tau, rtt)
         try:
             plan = sweep(c, R)
@@ -263,6 +268,12 @@ def test_lanes_of_equal_servers_by_hand():
     # three lanes of two servers; two lanes of three servers, two requests each
     assert np.isclose(route_exact(c, lanes(c, 3), 3).cost, 2 * 10 + 6)
     assert np.isclose(route_exact(c, lanes(c, 4), 4).cost, 3 * 10 + 6)
+
+
+def test_a_short_lane_beside_a_long_one():
+    "A large server has room for one request with all blocks, small ones with one block each."
+    c = Cluster(4, 2, 2, [16, 4, 4, 4, 4], [1] * 5, [10] * 5)
+    assert list(lanes(c, 2).m) == [4, 1, 1, 1, 1]
 
 
 def test_many_requests_on_few_servers_are_quick():

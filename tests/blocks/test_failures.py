@@ -73,6 +73,32 @@ def test_robust_plans_survive_every_loss():
     assert found > 20
 
 
+def test_single_moves_repair_what_the_greedy_choice_leaves():
+    "Server 1 is put on blocks 1 and 2 first; block 3 is then short by one until it moves."
+    c = Cluster(3, 2, 1, [3, 8, 15, 14], [2, 1, 2, 5], [4, 2, 8, 7])
+    p = place_robust(c, 3, design=1)
+    assert p == Placement([1, 2, 1, 1], [1, 2, 3, 3]) and list(surviving(c, p)) == [3, 4, 4]
+
+
+def test_the_weight_of_the_worst_case():
+    "For each weight no answer for another weight has a lower score."
+    rng = np.random.default_rng(14)
+    differ = 0
+    for _ in range(60):
+        n, R = int(rng.integers(3, 8)), int(rng.integers(2, 7))
+        memory, tau, rtt = rng.integers(6, 40, n), rng.integers(1, 9, n), rng.integers(1, 30, n)
+        c = Cluster(int(rng.integers(2, 7)), 2, 1, memory, tau, rtt)
+        try:
+            answers = {w: robust(c, R, weight=w) for w in (0.0, 0.5, 1.0)}
+        except (NoPlacement, Infeasible):
+            continue
+        for w, answer in answers.items():
+            score = lambda a: (1 - w) * a.value + w * a.worst
+            assert score(answer) <= min(map(score, answers.values())) * CLOSE
+        differ += answers[0.0].value < answers[1.0].value
+    assert differ > 0
+
+
 def test_no_failures_is_plain_coverage():
     c = fleet(12)
     assert (surviving(c, place_robust(c, 20, 0), 0) >= 20).all()

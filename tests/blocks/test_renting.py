@@ -11,9 +11,10 @@ import pytest
 
 from serving_or.blocks.bounds import chain_bound
 from serving_or.blocks.cluster import Cluster
+from serving_or.blocks.designs import sweep
 from serving_or.blocks.link_program import enumeration
-from serving_or.blocks.renting import Frontier, rental, what_to_rent
-from serving_or.tools.answers import Infeasible, TooLarge
+from serving_or.blocks.renting import Frontier, kinds, rental, rentals, rented, what_to_rent
+from serving_or.tools.answers import Infeasible, NotFound, TooLarge
 from tests.instances import BAD_REQUESTS, THREE, fleet
 
 PAIR = Cluster(1, 1, 1, [2, 2], [1, 1], [[1, 50], [50, 1]], rent=[1, 1])
@@ -52,6 +53,27 @@ def test_frontier_falls_and_its_bound_holds():
                     assert stronger <= paid + 1e-9
         assert len(frontier.to_frame()) == len(frontier.points)
     assert points > 12
+
+
+def test_the_frontier_leaves_out_no_rental():
+    "Against a sweep of all numbers of servers."
+    rng = np.random.default_rng(13)
+    points = 0
+    for _ in range(12):
+        kind = rng.integers(0, 2, 6)
+        memory, tau = np.array([20.0, 9.0])[kind], np.array([2.0, 7.0])[kind]
+        rent = np.array([2.0, 0.5])[kind]
+        c = Cluster(int(rng.integers(2, 6)), 3, 1, memory, tau, rng.integers(1, 20, 6), rent=rent)
+        R, found = int(rng.integers(1, 5)), []
+        offers = kinds(c)
+        for paid, counts in rentals(c, c.demand(R), offers):
+            with suppress(Infeasible, NotFound):
+                found.append((paid, sweep(rented(c, c.demand(R), offers, counts), R).cost))
+        frontier = rental(c, R).points
+        for paid, cost in found:
+            assert min(p.cost for r, _, p in frontier if r <= paid + 1e-9) <= cost * (1 + 1e-9)
+        points += len(frontier)
+    assert points > 20
 
 
 def test_several_clients():

@@ -251,5 +251,13 @@ def test_bounds_above_by_rounding_are_lowered():
     assert s.bound == s.cost == 2 and s.gap == 0 and s.ratio == 1 and s.bounds.tolist() == [1, 2]
 
 
+def test_bounds_of_the_first_steps_carry_the_rounding_of_the_whole_sum():
+    p = Problem([[1e-6, 0.0], [1e6, 0.0]], 0)
+    s = Schedule(p, [[0, 0], [0, 0]], bounds=[1e-4, 1e6])
+    assert s.bounds[0] == 1e-6 and s.bound <= s.cost
+    with pytest.raises(ValueError, match=r"bounds\[0\] is 0.1"):
+        Schedule(p, s.x, bounds=[0.1, 1e6])
+
+
 def test_the_live_example_is_light():
     assert "Best: stay" in stay_or_move(1, 2.0) and "Best: move two" in stay_or_move(3, 2.0)

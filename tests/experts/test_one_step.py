@@ -81,16 +81,12 @@ def test_myopic_finds_levels_that_need_a_donor():
     for _ in range(2000):
         m, k = rng.integers(2, 5), rng.integers(1, 7)
         everything = placements(m, k)
-        r, x, w = (
-            rng.integers(0, 40, m),
-            everything[rng.integers(len(everything))],
-            rng.uniform(0.05, 8),
-        )
+        r, x = rng.integers(0, 40, m), everything[rng.integers(len(everything))]
+        w = rng.uniform(0.05, 8)
         mine = myopic(r, x, w)
         cost = latency(r, mine) + w * np.maximum(mine - x, 0).sum()
-        assert close(
-            cost, (latency(r, everything) + w * np.maximum(everything - x, 0).sum(axis=1)).min()
-        )
+        costs = latency(r, everything) + w * np.maximum(everything - x, 0).sum(axis=1)
+        assert close(cost, costs.min())
 
 
 @given(steps(), st.data())
@@ -102,11 +98,20 @@ def test_lazy_cover_adds_the_fewest(step, data):
     covers = everything[(everything >= a).all(axis=1)]
     mine = lazy_cover(x, a)
     assert (mine >= a).all() and mine.sum() == x.sum()
-    assert (
-        np.maximum(mine - x, 0).sum()
-        == np.maximum(covers - x, 0).sum(axis=1).min()
-        == np.maximum(a - x, 0).sum()
-    )
+    fewest = np.maximum(covers - x, 0).sum(axis=1).min()
+    assert np.maximum(mine - x, 0).sum() == fewest == np.maximum(a - x, 0).sum()
+
+
+def test_whom_a_tie_favours():
+    "What the docstrings say of ties."
+    assert best_response([6, 6, 6], 4).tolist() == [2, 1, 1]
+    assert best_response([0, 6, 6], 1).tolist() == [0, 1, 0]
+    # one GPU more costs what it saves: 20 / 4 + 1 = 20 / 5 + 2
+    assert myopic([20, 4], [2, 2], 1.0).tolist() == [3, 1]
+    assert myopic([6, 6, 0], [0, 0, 2], 1.5).tolist() == [0, 0, 2]
+    # taken from whoever is furthest above its need, or above what it should keep
+    assert lazy_cover([0, 3, 2], [1, 0, 0]).tolist() == [1, 2, 2]
+    assert lazy_cover([0, 3, 2], [1, 0, 0], keep=[0, 2.9, 0.5]).tolist() == [1, 3, 1]
 
 
 @given(steps())
@@ -116,9 +121,8 @@ def test_water_level_is_below_every_placement(step):
     level, x = water_level(r, k), water_fill(r, k)
     assert x.sum() == pytest.approx(k, abs=1e-9) and x.min() >= 0
     assert latency(r, x) == pytest.approx(level, rel=1e-9)
-    assert close(level, latency(r, placements(len(x), k)).min()) and close(
-        best_level(r, k), 2 * level
-    )
+    assert close(level, latency(r, placements(len(x), k)).min())
+    assert close(best_level(r, k), 2 * level)
 
 
 def test_rules_are_the_same_on_many_layers_at_once():

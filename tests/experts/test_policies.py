@@ -7,6 +7,7 @@ from serving_or.experts import Chase, Myopic, Never, Policy
 from serving_or.experts.model import Problem, Schedule
 from serving_or.experts.policies import all_or_nothing, played, rounded, wait_cost, wait_then_move
 from serving_or.experts.regularized_greedy import RegularizedGreedy
+from serving_or.experts.relaxation import relax
 from serving_or.experts.rounding import Hysteresis
 from tests.instances import BAD_COUNTS, BAD_PRICES
 
@@ -26,9 +27,8 @@ def test_a_broken_load_leaves_no_trace(policy, bad):
         policy.step(loads[37, :4])
     assert np.array_equal(policy.x, path[-1]) and policy.taken == 37
     path += [policy.step(r) for r in loads[37:]]
-    assert np.array_equal(
-        path, played(Problem(loads, 4, start=[2, 1, 1, 0, 0]), policy)
-    )  # as if it had not happened
+    # as if it had not happened
+    assert np.array_equal(path, played(Problem(loads, 4, start=[2, 1, 1, 0, 0]), policy))
 
 
 @pytest.mark.parametrize(
@@ -212,6 +212,18 @@ def test_waiting_until_it_would_have_paid(price):
     for wait in range(13):
         assert "worst ratio" in wait_then_move(wait, price)
         assert "nan" not in wait_then_move(wait, price)
+
+
+def test_a_part_of_a_gpu_is_cheaper_than_ski_rental():
+    "The two ratios that the chapter states against the relaxation."
+    r, w, d = 0.05, 4.0, 160
+    winter = Problem(np.tile([r, 0.0], (d + 1, 1)), 1, w, [0, 1])
+    ratio = wait_cost(d + 1, d, r, w) / relax(winter).value
+    assert np.isclose(ratio, 3 / (2 * np.sqrt(2) - 1), rtol=0.01)
+    assert np.isclose(relax(winter).value, (2 * np.sqrt(2) - 1) * w, rtol=0.01)
+    phases = np.repeat([[r, 0.0], [0.0, r]] * 8, d + 1, axis=0)
+    returning = Problem(phases, 1, w, [0.5, 0.5])
+    assert np.isclose(relax(returning).value, 16 * 4 / 3 * w, rtol=0.01)
 
 
 @pytest.mark.parametrize("k", [2, 8, 30])

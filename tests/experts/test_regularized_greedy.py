@@ -62,17 +62,11 @@ def clarabel():
         if m not in problems:
             n, load, linear = cp.Variable(m), cp.Parameter(m, nonneg=True), cp.Parameter(m)
             weight, total = cp.Parameter(nonneg=True), cp.Parameter(nonneg=True)
-            cost = (
-                cp.max(cp.multiply(load, cp.inv_pos(n))) - weight * cp.sum(cp.entr(n)) - linear @ n
-            )  # rho n log(n / q), so that it is DPP
-            problems[m] = (
-                cp.Problem(cp.Minimize(cost), [n >= 1, cp.sum(n) == total]),
-                n,
-                load,
-                linear,
-                weight,
-                total,
-            )
+            # rho n log(n / q), so that it is DPP
+            entropy = -weight * cp.sum(cp.entr(n)) - linear @ n
+            slowest = cp.max(cp.multiply(load, cp.inv_pos(n)))
+            problem = cp.Problem(cp.Minimize(slowest + entropy), [n >= 1, cp.sum(n) == total])
+            problems[m] = problem, n, load, linear, weight, total
         problem, n, load, linear, weight, total = problems[m]
         load.value, linear.value, weight.value, total.value = r, rho * np.log(q), rho, q.sum()
         problem.solve(solver=cp.CLARABEL, tol_gap_abs=1e-10, tol_gap_rel=1e-10, tol_feas=1e-10)
@@ -97,9 +91,8 @@ def test_step_is_never_worse_than_clarabel(kind, clarabel):
             continue
         mine = 1 + regularized_step(r, start, eta, w)
         try:
-            theirs = clarabel(
-                r / top, 1 + start, w / eta / top
-            )  # in the units in which the solver does best
+            # in the units in which the solver does best
+            theirs = clarabel(r / top, 1 + start, w / eta / top)
         except cp.error.SolverError:
             continue
         costs = [(r / n).max() + w / eta * move_entropy(n - 1, start) for n in (mine, theirs)]
@@ -122,9 +115,8 @@ def test_layers_at_once_are_layers_one_by_one(layers, m, k, spread):
         assert np.array_equal(x[0], start[0]) and np.allclose(x.sum(axis=1), k, rtol=1e-12)
         assert duality_gap(r, x, start, np.full(layers, 2.0)).max() <= 1e-10
         for layer in range(0, layers, 7):
-            assert np.abs(regularized_step(r[layer], start[layer]) - x[layer]).max() <= 1e-9 * max(
-                1, k / 64
-            )
+            away = np.abs(regularized_step(r[layer], start[layer]) - x[layer])
+            assert away.max() <= 1e-9 * max(1, k / 64)
         start = x
 
 
@@ -157,9 +149,8 @@ def test_bracket_alone_gives_the_same_answer(step):
     q, top = 1 + start, (r / (1 + start)).max()
     if top == 0 or start.sum() == 0:
         return
-    level, tau = rooms._bracket(
-        r[None] / top, q[None], q.sum(keepdims=True), np.array([w / eta / top]), np.array([0.5])
-    )
+    rho, guess = np.array([w / eta / top]), np.array([0.5])
+    level, tau = rooms._bracket(r[None] / top, q[None], q.sum(keepdims=True), rho, guess)
     n = np.maximum(np.maximum(r / top / level, tau * q), 1.0)
     x = (n - 1) * (start.sum() / (n - 1).sum())
     assert np.allclose(x, regularized_step(r, start, eta, w), atol=1e-8 * max(1, start.sum()))
@@ -194,12 +185,8 @@ def test_movement_grows_with_eta_and_only_bottlenecks_rise(step):
 
 def test_a_pass_must_reproduce_its_sets_not_only_its_sums():
     """Two passes in a row have the same sums, but other sets; the answer is the full chase."""
-    x = regularized_step(
-        [1.0, 0.0, 3.0, 1.0, 2.0],
-        [0.0, 24.0, 0.0, 0.0, 0.0],
-        eta=30.0,
-        move_price=0.05042550124036127,
-    )
+    r, start = [1.0, 0.0, 3.0, 1.0, 2.0], [0.0, 24.0, 0.0, 0.0, 0.0]
+    x = regularized_step(r, start, eta=30.0, move_price=0.05042550124036127)
     assert np.allclose(x, [3, 0, 11, 3, 7], atol=1e-12)
 
 
@@ -214,9 +201,8 @@ def test_limits_of_eta_and_price():
     assert regularized_step([5.0], [7.0]).tolist() == [7.0]  # one expert
     assert regularized_step([5.0, 1.0], [0.0, 0.0]).tolist() == [0.0, 0.0]  # no extra GPU
     best = water_fill(np.array([6.0, 3.0, 3.0]), 3)
-    assert np.allclose(
-        regularized_step([6.0, 3.0, 3.0], best), best
-    )  # already where latency is lowest
+    # already where latency is lowest
+    assert np.allclose(regularized_step([6.0, 3.0, 3.0], best), best)
 
 
 @settings(max_examples=150, deadline=None)
@@ -224,9 +210,8 @@ def test_limits_of_eta_and_price():
 def test_movement_is_at_most_eta_times_latency(case):
     p, eta, _ = case
     s = run(p, RegularizedGreedy(eta))
-    assert np.all(
-        p.move_price * s.moved <= eta * s.latency * (1 + 1e-9) + 1e-9 * p.extra * p.move_price
-    )
+    slight = 1e-9 * p.extra * p.move_price
+    assert np.all(p.move_price * s.moved <= eta * s.latency * (1 + 1e-9) + slight)
 
 
 @few
@@ -239,9 +224,8 @@ def test_latency_and_cost_against_the_relaxation(case):
     first = w * c / eta * (p.start * np.log((1 + k) / (1 + p.start))).sum()
     last = w / eta * np.log((1 + s.x[-1]) / (1 + p.start)).sum()
     assert s.latency.sum() <= ((opt + first) / np.sqrt(c) + last) * (1 + 1e-6)
-    assert s.cost <= (1 + eta) * (max(1, np.sqrt(big / eta)) * (opt + w * k) + w * k / eta) * (
-        1 + 1e-6
-    )
+    ratio = max(1, np.sqrt(big / eta))
+    assert s.cost <= (1 + eta) * (ratio * (opt + w * k) + w * k / eta) * (1 + 1e-6)
     if eta <= big:  # the proof goes through the bound, so the bound holds what the proof says
         assert s.latency.sum() <= ((s.bound + first) / np.sqrt(c) + last) * (1 + 1e-6)
 
@@ -253,11 +237,8 @@ def test_layers_of_a_policy():
     together.start(start, 7, 1.5)
     path = np.array([together.step(r) for r in loads])
     for layer in range(3):
-        assert np.allclose(
-            path[:, layer],
-            run(Problem(loads[:, layer], 7, 1.5, start[layer]), RegularizedGreedy(0.7)).x,
-            atol=1e-9,
-        )
+        alone = Problem(loads[:, layer], 7, 1.5, start[layer])
+        assert np.allclose(path[:, layer], run(alone, RegularizedGreedy(0.7)).x, atol=1e-9)
     loads[0, 2, 4] = np.nan
     with pytest.raises(ValueError, match=r"step 4: loads\[2, 4\] is nan"):
         together.step(loads[0])

@@ -1,6 +1,7 @@
 "The conjugates and the dual bound against independent minimisation, the relaxation against cvxpy."
 
 import pickle
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -31,9 +32,8 @@ price = st.one_of(st.integers(0, 9).map(float), st.floats(1e-9, 1e3))
 def priced(draw):
     "Loads and nonnegative prices of the same length."
     n = draw(st.integers(1, 6))
-    return np.array(draw(st.lists(load, min_size=n, max_size=n))), np.array(
-        draw(st.lists(price, min_size=n, max_size=n))
-    )
+    loads = draw(st.lists(load, min_size=n, max_size=n))
+    return np.array(loads), np.array(draw(st.lists(price, min_size=n, max_size=n)))
 
 
 def one_dimensional(r, z):
@@ -65,18 +65,16 @@ def test_conjugate_is_the_least_over_levels(case):
     r, z = case
     oracle = one_dimensional(r, z)
     assert conjugate(r, z) <= oracle * (1 + 1e-12) + 1e-300
-    assert (
-        conjugate(r, z) >= oracle * (1 - 1e-9) - 2e-9 * r.max()
-    )  # the oracle stops at 1e-9 of the smallest load
+    # the oracle stops at 1e-9 of the smallest load
+    assert conjugate(r, z) >= oracle * (1 - 1e-9) - 2e-9 * r.max()
 
 
 def test_conjugate_special_cases():
     assert conjugate([4.0], [1.0]) == 3.0  # 2 sqrt(z r) - z
     assert conjugate([4.0], [5.0]) == 4.0  # buy nothing
     assert conjugate([0.0, 0.0], [1.0, 0.0]) == 0.0
-    assert (
-        conjugate([3.0, 1.0], [0.0, 5.0]) == 1.0
-    )  # the first is free, so the level is the second's load
+    # the first is free, so the level is the second's load
+    assert conjugate([3.0, 1.0], [0.0, 5.0]) == 1.0
     assert conjugate([1.0, 2.0], [1.0, -1e-9]) == -np.inf
 
 
@@ -120,23 +118,29 @@ def test_budgeted_conjugate_is_attained(seed):
 def test_any_multipliers_give_a_bound(case):
     p, rng = case
     value = relax(p).value
-    prefix = [
-        relax(Problem(p.loads[: t + 1], p.extra, p.move_price, p.start)).value
-        for t in range(p.steps)
-    ]
+    first = [Problem(p.loads[: t + 1], p.extra, p.move_price, p.start) for t in range(p.steps)]
+    prefix = np.array([relax(some).value for some in first])
     assert np.isclose(prefix[-1], value, rtol=2e-6, atol=1e-12)
-    for b in (
-        np.zeros((p.steps + 1, p.experts)),
-        *(p.move_price * rng.random((5, p.steps + 1, p.experts)) ** rng.choice([0.2, 1, 5])),
-    ):
+    size = (p.steps + 1, p.experts)
+    guesses = p.move_price * rng.random((5, *size)) ** rng.choice([0.2, 1, 5])
+    for b in (np.zeros(size), *guesses):
         running = lower_bound(p, b)
-        assert np.all(running <= np.array(prefix) * (1 + 1e-9) + 1e-12)
-        moved = lower_bound(
-            p, b + rng.normal(size=(p.steps + 1, 1))
-        )  # a constant for each row changes nothing
-        assert np.allclose(
-            moved, running, rtol=1e-6, atol=1e-8 * (1 + p.extra) * (1 + p.move_price)
-        )
+        assert np.all(running <= prefix * (1 + 1e-9) + 1e-12)
+        # a constant for each row changes nothing
+        moved = lower_bound(p, b + rng.normal(size=(p.steps + 1, 1)))
+        small = 1e-8 * (1 + p.extra) * (1 + p.move_price)
+        assert np.allclose(moved, running, rtol=1e-6, atol=small)
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_a_bound_holds_in_exact_arithmetic(seed):
+    "Without prices the bound of a step is its water level; rounding must not lift it above."
+    rng = np.random.default_rng(seed)
+    r, k = rng.exponential(5.0, (20, rng.integers(1, 40))), int(rng.integers(0, 30))
+    for loads, bound in zip(r, step_bound(r, np.zeros_like(r), k)):
+        falling = sorted(map(Fraction, loads), reverse=True)
+        levels = [sum(falling[:j]) / (k + j) for j in range(1, loads.size + 1)]
+        assert Fraction(bound) <= max(levels)
 
 
 @pytest.mark.parametrize(
@@ -174,12 +178,8 @@ def test_relaxation_closes_its_gap(case):
 def test_both_methods_agree(seed):
     rng = np.random.default_rng(seed)
     T, m, k = int(rng.integers(1, 13)), int(rng.integers(2, 9)), int(rng.integers(1, 20))
-    p = Problem(
-        np.exp(rng.normal(size=(T, m))) * 10,
-        k,
-        float(rng.uniform(0.2, 5)),
-        k * rng.dirichlet(np.ones(m)),
-    )
+    loads, w = np.exp(rng.normal(size=(T, m))) * 10, float(rng.uniform(0.2, 5))
+    p = Problem(loads, k, w, k * rng.dirichlet(np.ones(m)))
     one, two = relax(p), relax(p, method="cvxpy")
     assert two.gap < 1e-5 and np.isclose(one.value, two.value, rtol=5e-6)
     assert max(one.bound, two.bound) <= min(one.value, two.value) * (1 + 1e-9)
@@ -188,35 +188,29 @@ def test_both_methods_agree(seed):
 @pytest.mark.parametrize("seed", range(12))
 def test_relaxation_is_below_the_best_integer_schedule(seed):
     rng = np.random.default_rng(seed)
-    p = Problem(
-        rng.integers(0, 30, (int(rng.integers(1, 9)), int(rng.integers(2, 4)))).astype(float),
-        int(rng.integers(0, 6)),
-        float(rng.uniform(0, 4)),
-    )
+    loads = rng.integers(0, 30, (rng.integers(1, 9), rng.integers(2, 4)))
+    p = Problem(loads, int(rng.integers(0, 6)), float(rng.uniform(0, 4)))
     assert relax(p).bound <= best_schedule(p) * (1 + 1e-9)
 
 
 def test_integrality_gap_family():
     for k in (1, 3, 9):
         p = Problem(np.ones((1, k + 1)), k, 1e-9, start=np.eye(k + 1)[0] * k)
-        assert np.isclose(relax(p).value, (k + 1) / (2 * k + 1), rtol=1e-6) and (
-            k > 5 or np.isclose(best_schedule(p), 1.0)
-        )
+        assert np.isclose(relax(p).value, (k + 1) / (2 * k + 1), rtol=1e-6)
+        assert k > 5 or np.isclose(best_schedule(p), 1.0)
 
 
 def test_dear_moves_never_happen():
-    p = Problem(
-        np.random.default_rng(3).exponential(5.0, (9, 4)), 6, move_price=1e6, start=[3, 2, 1, 0]
-    )
+    loads = np.random.default_rng(3).exponential(5.0, (9, 4))
+    p = Problem(loads, 6, move_price=1e6, start=[3, 2, 1, 0])
     assert np.isclose(relax(p).value, Schedule(p, np.tile(p.start, (9, 1))).cost)
 
 
 def test_one_step_against_a_line_search():
     p = Problem([[30.0, 2.0]], 5, 2.0, start=[1, 4])
     cost = lambda a: latency([30.0, 2.0], [1 + a, 4 - a]) + 2 * a
-    assert np.isclose(
-        relax(p).value, minimize_scalar(cost, bounds=(0, 4), method="bounded").fun, rtol=1e-6
-    )
+    best = minimize_scalar(cost, bounds=(0, 4), method="bounded").fun
+    assert np.isclose(relax(p).value, best, rtol=1e-6)
 
 
 @given(problems())
