@@ -108,6 +108,46 @@ def test_no_multipliers_prove_too_much():
     assert proved > CASES
 
 
+def exactly(p, y):
+    "B(y) of the chapter, in fractions; all limits finite."
+    A, y = p.matrix.toarray(), [Fraction(v) for v in y]
+    d = [
+        Fraction(c) - sum(Fraction(a) * v for a, v in zip(column, y))
+        for c, column in zip(p.cost, A.T)
+    ]
+    rows = zip([*y, *d], [*p.low, *p.lower], [*p.high, *p.upper])
+    return sum(min(v * Fraction(low), v * Fraction(high)) for v, low, high in rows)
+
+
+@pytest.mark.parametrize("case", ["any", "wide", "no multipliers"])
+def test_rounding_never_lifts_a_bound(case):
+    """Any sums; wide limits at columns whose reduced cost is 0 but for rounding; costs alone."""
+    wide, free = case == "wide", case == "no multipliers"
+    lost = []
+    for seed in range(cases(2000, 200)):
+        rng = np.random.default_rng(seed)
+        m, n = rng.integers(1, 6), rng.integers(1, 30 if free else 6)
+        A, y = rng.normal(size=(m, n)), rng.normal(size=m) * (not free)
+        low, lower = rng.normal(size=m), rng.normal(size=n)
+        cost = A.T @ y if wide else rng.normal(size=n)
+        upper = lower + (1e6 if wide else rng.exponential(size=n))
+        high = low + rng.exponential(size=m)
+        p = Program(cost, lower, upper, np.zeros(n, bool), csc_array(A), low, high, {})
+        exact, bound = exactly(p, y), Fraction(dual_bound(p, y))
+        assert bound <= exact
+        size = np.abs(y) @ np.maximum(abs(low), abs(high)) + 1e6 * wide * np.abs(y).sum() + n
+        lost.append(float(exact - bound) / size)
+    assert max(lost) < 1e-13
+
+
+def test_a_reduced_cost_of_one_digit_counts_at_a_wide_limit():
+    """It is 2**-52 in fractions, and rounding alone cannot tell its sign."""
+    cost, lower, upper = np.array([1 + 2.0**-52]), np.array([-(2.0**40)]), np.array([np.inf])
+    row = csc_array(np.ones((1, 1))), np.zeros(1), np.full(1, np.inf)
+    p = Program(cost, lower, upper, np.zeros(1, bool), *row, {})
+    assert -(2.0**-11) < dual_bound(p, [1.0]) <= -(2.0**-12)
+
+
 def test_options_and_limits_are_checked():
     p = drawn(0)
     for wrong in (np.nan, -1, True, "60"):
