@@ -47,6 +47,11 @@ def burst_optimum(steps: int, extra: int, load: float = 1.0, move_price: float =
     ndarray (steps,)
         ``min_x n r / (1 + x) + w x`` over ``0 <= x <= k``, for n = 1, ..., steps.
 
+    Raises
+    ------
+    ValueError
+        When a parameter is not such a number.
+
     Examples
     --------
     >>> burst_optimum(4, extra=8).round(3).tolist()
@@ -76,6 +81,11 @@ def burst_dual(multipliers: Any, gpu_prices: Any, extra: int) -> np.ndarray:
     -------
     ndarray (N,)
         The dual value of each duration, a lower bound on `burst_optimum` whatever the prices.
+
+    Raises
+    ------
+    ValueError
+        When the shapes do not fit, or a number is not finite.
     """
     lam = finite(gpu_prices, "gpu_prices", ndim=1, least=-np.inf)
     b = finite(multipliers, "multipliers", shape=(lam.size + 1, 2), least=-np.inf)
@@ -101,6 +111,11 @@ def square_root_game(steps: int) -> tuple[np.ndarray, float]:
         The share of w by which the price falls in each step; the shares sum to 1.
     ratio : float
         1 / alpha: the optimum over what the play gains, the same for every duration.
+
+    Raises
+    ------
+    ValueError
+        When ``steps`` is not such a number.
     """
     s = np.arange(1, whole(steps, "steps", least=1, most=MOST**2) + 1)
     y = 1.0 / (np.sqrt(s) + np.sqrt(s - 1))
@@ -166,6 +181,11 @@ def duration_law(extra: int) -> tuple[np.ndarray, np.ndarray]:
         Probability that the burst lasts at least s steps, ``s ** -0.5``.
     stop : ndarray (k^2,)
         Probability that it lasts exactly s steps.
+
+    Raises
+    ------
+    ValueError
+        When ``extra`` is not such a number.
     """
     reach = np.arange(1, whole(extra, "extra", least=1, most=MOST) ** 2 + 1) ** -0.5
     return reach, reach - np.append(reach[1:], 0.0)
@@ -188,6 +208,11 @@ def dual_limit(extra: int, bursts: int = 1, additive: float = 0.0) -> float:
     float
         A ratio that the claim must at least have: ``(sqrt(H) - 1) / 2`` with the harmonic number H
         of k^2, for one burst and no constant.
+
+    Raises
+    ------
+    ValueError
+        When a parameter is not such a number.
     """
     k, many = whole(extra, "extra", least=2, most=MOST), whole(bursts, "bursts", least=1)
     harmonic = float((1.0 / np.arange(1, k**2 + 1)).sum())
@@ -265,6 +290,8 @@ def burst_game(extra: int, against: Any = None) -> Play:
     ------
     NotFound
         When Clarabel ends without an answer.
+    ValueError
+        When ``extra`` or the probabilities cannot be such.
 
     Notes
     -----

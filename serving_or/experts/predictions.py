@@ -82,6 +82,11 @@ def ewma(share: float = 0.3) -> Predictor:
     callable
         A predictor.
 
+    Raises
+    ------
+    ValueError
+        When ``share`` is not such a number.
+
     Examples
     --------
     >>> ewma(0.5)(np.array([[1.0, 9.0], [8.0, 2.0]]), 1).tolist()
@@ -110,6 +115,11 @@ def seasonal(period: int) -> Predictor:
     -------
     callable
         A predictor.
+
+    Raises
+    ------
+    ValueError
+        When ``period`` is not such a number.
 
     Examples
     --------

@@ -329,10 +329,8 @@ class Credit(Hysteresis):
 
     def spend(self, loads: np.ndarray, x: np.ndarray, X: np.ndarray) -> np.ndarray:
         "The GPUs in place after the moves that the credit pays for."
-        shape = X.shape
-        r, X, x, a = (
-            np.broadcast_to(v, shape).reshape(-1, shape[-1]) for v in (loads, X, x, self.a)
-        )
+        shape, given = X.shape, (loads, X, x, self.a)
+        r, X, x, a = (np.broadcast_to(v, shape).reshape(-1, shape[-1]) for v in given)
         X, aim = X.copy(), latency(r, x)
         with np.errstate(over="ignore"):
             lost = self.alpha * np.maximum(latency(r, X) - aim, 0.0)

@@ -31,6 +31,11 @@ def phases(*parts: tuple) -> np.ndarray:
     -------
     ndarray (T, m)
 
+    Raises
+    ------
+    ValueError
+        When a number of steps is not whole, or below 0.
+
     Examples
     --------
     >>> phases(((20, 4), 2), ((4, 20), 1)).tolist()
@@ -88,6 +93,11 @@ def play(problem: Problem, eta: float = 1.0) -> dict[str, Schedule]:
     dict of str to Schedule
         By name; all carry the certificate of regularised greedy's run, which is a bound for every
         schedule.
+
+    Raises
+    ------
+    ValueError
+        When the start is not whole, or ``eta`` is not above 0.
     """
     greedy = run(problem, RegularizedGreedy(eta))
     paths = {}
