@@ -21,6 +21,7 @@ __all__ = [
 ]
 
 # %% ../../nbs/tools/06_data.ipynb #d1ac0ad4
+#| code-fold: true
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -47,6 +48,7 @@ def _shipped(folder, files, name, what):
 
 
 # %% ../../nbs/tools/06_data.ipynb #52782cbf
+#| code-fold: true
 @dataclass(frozen=True, eq=False)
 class RequestTrace(Record):
     """Requests in the order of their arrival.

@@ -6,6 +6,7 @@
 __all__ = ["KINDS", "generate_experts", "trace"]
 
 # %% ../../nbs/tools/07_generators.ipynb #fbc03edd
+#| code-fold: true
 from collections.abc import Mapping
 
 import numpy as np
@@ -171,6 +172,7 @@ def generate_experts(
 
 
 # %% ../../nbs/tools/07_generators.ipynb #6369993f
+#| code-fold: true
 def drifting_experts(switch: float = 0.02, spike: int = 4):
     """The load of a layer's hottest expert over 96 generated windows, with one popular and one
     spiked expert, for a switching rate and a spike height.

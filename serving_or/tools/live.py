@@ -6,6 +6,7 @@
 __all__ = ["Control", "controls", "show", "answer", "exported", "page", "interact"]
 
 # %% ../../nbs/tools/03_live.ipynb #712725ec
+#| code-fold: true
 import importlib
 import inspect
 import json
@@ -23,6 +24,7 @@ from .plots import Picture
 
 
 # %% ../../nbs/tools/03_live.ipynb #60a4cfca
+#| code-fold: true
 def slowest_first(k: int = 4) -> Picture:
     """Loads (12, 8, 3, 1): the share of each GPU after k extra GPUs have gone, one at a time, to
     the slowest expert.
@@ -43,6 +45,7 @@ def slowest_first(k: int = 4) -> Picture:
 
 
 # %% ../../nbs/tools/03_live.ipynb #ff7f2d69
+#| code-fold: true
 @dataclass(frozen=True)
 class Control:
     """One argument that a reader can move.
@@ -290,6 +293,7 @@ def page(function: Callable, found: Sequence[Control], packages: Sequence[str]) 
 
 
 # %% ../../nbs/tools/03_live.ipynb #2d35ad80
+#| code-fold: true
 def _widget(c):
     "The control as a widget of a kernel."
     import ipywidgets

@@ -6,6 +6,7 @@
 __all__ = ["Picture", "ticks", "lines", "bars", "table"]
 
 # %% ../../nbs/tools/02_plots.ipynb #019f7d68
+#| code-fold: true
 from collections.abc import Iterable, Mapping
 from html import escape
 from itertools import cycle
@@ -47,6 +48,7 @@ def ticks(low: float, high: float, most: int = 6) -> np.ndarray:
 
 
 # %% ../../nbs/tools/02_plots.ipynb #c1089495
+#| code-fold: true
 # after Okabe and Ito
 PALETTE = ("#3b8fd4", "#e08a00", "#17a57b", "#cc79a7", "#d55e00", "#8a7fd1", "#999999")
 # pixels around the axes
