@@ -232,14 +232,15 @@ def sweep(
     (80.0, 2)
     """
     demand, clock = cluster.demand(requests), Clock(time_limit)
-    orders = _orders(orders)
+    orders = checked_orders(orders)
     most = whole(most, "most", least=1)
     known = 0.0 if bound is None else number(bound, "bound", least=0)
     with progress(verbose, "sweep", time_limit) as line:
         return sweep_for(cluster, demand, clock, orders, most, known, line.show)
 
 
-def _orders(orders: Any) -> tuple[str, ...]:
+# %% ../../nbs/blocks/09_designs.ipynb #8e43359a
+def checked_orders(orders: Any) -> tuple[str, ...]:
     "One order or several, checked."
     given = (orders,) if isinstance(orders, str) else tuple(orders)
     if not given:

@@ -24,7 +24,7 @@ import numpy as np
 
 from .cluster import Cluster
 from .conservative_greedy import ORDERS, NoPlacement, order_rtt, pace, place_for
-from .designs import candidate_designs, exact_chains
+from .designs import candidate_designs, checked_orders, exact_chains
 from .plan import Placement, Plan, checked, spans
 from .routing import bulk, lone_bound
 from serving_or.tools.answers import (
@@ -574,8 +574,7 @@ def robust(
     demand, clock = cluster.demand(requests), Clock(time_limit)
     failures = _failures(cluster, demand, failures)
     weight, most = number(weight, "weight", least=0, most=1), whole(most, "most", least=1)
-    given = (orders,) if isinstance(orders, str) else tuple(orders)
-    orders = [choice(o, f"orders[{i}]", ORDERS) for i, o in enumerate(given)]
+    orders = checked_orders(orders)
     bound = lone_bound(cluster, demand)
     with progress(verbose, "robust", time_limit) as line:
         found, short = _survivors(cluster, demand, failures, orders, most, bound, clock, line.show)

@@ -218,6 +218,7 @@ def test_bad_failures(bad):
         (dict(weight=1.5), "weight is 1.5"),
         (dict(weight=np.nan), "weight is nan"),
         (dict(orders=("max", 3)), r"orders\[1\] is 3"),
+        (dict(orders=()), "orders is empty"),
         (dict(most=0), "most is 0"),
         (dict(time_limit=-1), "time_limit is -1"),
     ],

@@ -722,3 +722,8 @@ def test_a_door_tells_what_is_no_record():
     with pytest.raises(TypeError, match="missing"):
         opened()
     assert opened.__name__ == "opened" and next(iter(inspect.signature(opened).parameters)) == "box"
+
+
+def test_a_bound_is_above_by_rounding_or_it_is_wrong():
+    assert gap(80, 80 * (1 + ROUNDING / 2)) == 0 and ratio(80, 80 * (1 + ROUNDING / 2)) == 1
+    assert gap(80, 80 * (1 + 2 * ROUNDING)) < 0 and ratio(80, 80 * (1 + 2 * ROUNDING)) < 1

@@ -213,6 +213,12 @@ def test_blocks_that_differ():
     assert CARDS["Llama-3.1-405B"].alike and "all alike" in CARDS["Llama-3.1-405B"].summary()
 
 
+def test_experts_in_every_second_block():
+    card = Card.from_config(CONFIGS["DeepSeek-V3"] | {"moe_layer_freq": 2})
+    assert np.flatnonzero(card.expert).tolist() == list(range(4, 61, 2))
+    assert len(np.unique(card.parameters)) == 2
+
+
 def test_one_size_for_all_blocks_proves_nothing():
     "On 5 x 141 GB the model fits; by its largest block it would not."
     card, first = CARDS["DeepSeek-V3"], 0

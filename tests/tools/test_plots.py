@@ -82,3 +82,17 @@ def test_series_that_do_not_fit_are_told():
         lines({"a": [1, 2], "b": [1, 2, 3]})
     with pytest.raises(ValueError, match="series is empty"):
         lines({})
+
+
+def test_a_step_is_held_until_the_next_point():
+    picture = lines({"cost": [1, 2, 4]}, x=[0, 1, 3], step=True)
+    (path,) = [p for p in shapes(picture, "path") if p.get("stroke-width") == "2"]
+    starts = [float(v) for v in re.findall(r"[ML]([0-9.]+) ", path.get("d"))]
+    ends = [float(v) for v in re.findall(r"H([0-9.]+)", path.get("d"))]
+    assert ends[:2] == starts[1:] and len(ends) == 3 and ends[2] == 640 - 12
+
+
+def test_few_of_many_labels_are_written():
+    picture = bars(range(64), {"load": np.ones(64)})
+    written = [t.text for t in shapes(picture, "text") if t.get("y") == "236"]
+    assert written == [str(i) for i in range(0, 64, 4)]
