@@ -114,6 +114,30 @@ def test_the_knapsack_finds_the_cheapest_pattern(seed):
             )
 
 
+@pytest.mark.parametrize("seed", range(60))
+def test_a_sort_solves_the_sum_of_all_capacities(seed):
+    "The aggregate bound is the value of its linear program, solved by scipy."
+    rng = np.random.default_rng(seed)
+    n, C, R = int(rng.integers(1, 5)), int(rng.integers(1, 3)), int(rng.integers(1, 9))
+    memory, tau = rng.integers(4, 60, n), rng.integers(0, 9, n)
+    c = Cluster(5, 3, 1, memory, tau, rng.integers(0, 30, (C, n)))
+    server, slope, intercept = capacity_hull(c, R)
+    lines, t = np.eye(n)[server], c.rtt[c.demand(R) > 0].min(axis=0)
+    answer = linprog(
+        np.append(t, c.tau) / R,
+        A_ub=np.hstack([-slope[:, None] * lines, lines]),
+        b_ub=intercept,
+        A_eq=[[0] * n + [1] * n],
+        b_eq=[R * 5],
+        bounds=[(0, R)] * n + [(0, None)] * n,
+    )
+    if answer.status == 2:
+        with pytest.raises(Infeasible):
+            aggregate_bound(c, R)
+    else:
+        assert aggregate_bound(c, R) == pytest.approx(answer.fun)
+
+
 def test_where_the_greedy_plan_is_proved_optimal():
     "Servers with room for all: one server serves everybody, and the bound meets it."
     c = Cluster(6, 2, 1, [60, 60, 60], [2, 3, 4], [5, 1, 1])
