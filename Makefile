@@ -12,6 +12,8 @@ LIVE    := book/_build/live
 EXPORT  := build/exported
 SOURCES  = $(shell find nbs serving_or settings.ini pyproject.toml -type f \( -name '*.ipynb' -o -name '*.py' -o -name '*.ini' -o -name '*.toml' \) -not -path '*/.ipynb_checkpoints/*')
 PAGES    = $(shell find nbs book -type f -not -path '*/_build/*' -not -path '*/__pycache__/*' -not -path '*/.ipynb_checkpoints/*')
+# Each chapter runs once, for the tests and for the book, when it or what it imports has changed.
+CHAPTERS = SERVING_OR_BOOK=1 python book/_ext/run_notebooks.py $(WORKERS)
 # Jupyter starts the kernel of the environment that is first on PATH.
 export PATH := $(BIN):$(PATH)
 
@@ -25,11 +27,12 @@ book: $(HTML)/.built  ## build the book in book/_build/html
 
 # live.json changes with any file of the package, and only then.
 $(HTML)/.built: $(LIVE)/live.json _toc.yml $(PAGES)
+	$(CHAPTERS)
 	SERVING_OR_BOOK=1 jupyter-book build . --all -W --keep-going --quiet --config book/_config.yml --path-output book
 	touch $@
 
 test: lint  ## check the style, run every notebook, then tests/ (WORKERS=4: on four cores)
-	nbdev_test --n_workers $(WORKERS) --timing
+	$(CHAPTERS)
 	pytest -n $(WORKERS)
 
 lint: package  ## format, imports, names, types
