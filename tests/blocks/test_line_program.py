@@ -240,7 +240,8 @@ def test_a_stopped_search_keeps_what_the_start_has_proved():
     assert routed.cost == 90 and routed.bound == pytest.approx(90)
     better = milp(EXAMPLE_B, 4, start=routed)
     assert better.cost == pytest.approx(80) and better.status == "optimal"
-    assert milp(EXAMPLE_B, 4, time_limit=0, start=routed).bound <= 80
+    late = milp(EXAMPLE_B, 4, time_limit=0, start=routed)
+    assert late.bound <= 80 and late.cost == 90 and late.status == "time_limit"
 
 
 @pytest.mark.parametrize("time_limit", [-0.001, np.nan, "1", True])
