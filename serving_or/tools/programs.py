@@ -700,8 +700,6 @@ def _completed(program: Program, near: np.ndarray, clock: Clock) -> np.ndarray |
     return solve(fixed, max(clock.left(), _GRACE)).x
 
 
-# %% ../../nbs/tools/08_programs.ipynb #e2427af8
-#| code-fold: true
 _MARGIN = 1e-9  # relative; what is taken off a bound that is the solver's word
 
 
