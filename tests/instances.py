@@ -350,7 +350,7 @@ class Visitor:
     def call(self, door, *arguments, **keywords):
         "The answer, or None where the door refuses."
         before = pickle.dumps((arguments, keywords)) if self._whole(arguments, keywords) else None
-        began, answer = time.perf_counter(), None
+        began, answer = time.process_time(), None
         self.calls += 1
         try:
             answer = door(*arguments, **keywords)
@@ -359,7 +359,7 @@ class Visitor:
                 self._note(door, error, arguments, keywords)
         except Exception as error:
             self._note(door, error, arguments, keywords)
-        if time.perf_counter() - began > self.seconds:
+        if time.process_time() - began > self.seconds:
             self._note(door, "slow", arguments, keywords)
         if before is not None and pickle.dumps((arguments, keywords)) != before:
             self._note(door, "arguments changed", arguments, keywords)

@@ -395,7 +395,7 @@ def outcome(call, argument, arguments):
     "What a call did wrong, or None; counts the calls that answered."
     before = {k: copy.deepcopy(v) if not callable(v) else v for k, v in arguments.items()}
     try:
-        with within(20):
+        with within(60):
             answer = call(**arguments)
     except (ValueError, NotFound) as error:
         if not str(error):

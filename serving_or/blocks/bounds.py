@@ -306,7 +306,7 @@ class _Master:
 
     def add(self, k):
         "Add the patterns k (clients, n) that are new; returns how many are."
-        from scipy.sparse import csc_array, vstack
+        from scipy.sparse import csc_array
 
         fresh = [c for c in range(self.C) if (c, k[c].tobytes()) not in self.seen]
         if not fresh:
@@ -314,9 +314,15 @@ class _Master:
         self.seen |= {(c, k[c].tobytes()) for c in fresh}
         some, (server, slope, _) = k[fresh], self.hull
         away = np.where(some > 0, self.cluster.rtt[self.active[fresh]], 0.0).sum(axis=1)
-        visits = (some[:, server] - slope * (some[:, server] > 0)).T
-        whose = csc_array((np.ones(len(fresh)), (fresh, range(len(fresh)))), (self.C, len(fresh)))
-        columns = vstack([whose, csc_array(visits)], format="csc")
+        # first whose pattern it is, then the lines of the servers that it visits
+        column, line = np.nonzero(some[:, server])
+        visits = some[column, server[line]] - slope[line]
+        whose = np.arange(len(fresh))
+        order = np.argsort(np.append(whose, column), kind="stable")
+        values = np.append(np.ones(len(fresh)), visits)[order]
+        rows = np.append(fresh, self.C + line)[order]
+        starts = np.append(0, np.cumsum(1 + np.bincount(column, minlength=len(fresh))))
+        columns = csc_array((values, rows, starts), (self.C + self.S, len(fresh)))
         self.model.add_columns(some @ self.cluster.tau + away, matrix=columns)
         return len(fresh)
 

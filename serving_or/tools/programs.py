@@ -1016,7 +1016,8 @@ class Model:
         cost = finite(cost, "cost", ndim=1, least=-np.inf)
         n, first = cost.size, self._width
         lower, upper = self._limits(lower, n, "lower"), self._limits(upper, n, "upper")
-        A = csc_array((self._height, n)) if matrix is None else csc_array(matrix)
+        A = csc_array((self._height, n)) if matrix is None else matrix
+        A = A if isinstance(A, csc_array) else csc_array(A)
         _check_matrix(A, (self._height, n))
         if self._solver is not None and n:
             small = np.ldexp(cost, -self._e)
@@ -1139,6 +1140,8 @@ class Model:
 
     def _limits(self, values: Any, n: int, name: str) -> np.ndarray:
         "Limits, one for each of n columns or rows."
+        if np.ndim(values) == 0:
+            return np.full(n, number(values, name, infinite=True))
         values = finite(np.broadcast_to(values, (n,)), name, least=-np.inf, infinite=True)
         return np.array(values)
 

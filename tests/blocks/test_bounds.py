@@ -199,13 +199,13 @@ def test_a_limit_holds_and_nothing_cheap_is_lost(time_limit, n):
         40, 1.3, 0.05, rng.uniform(6, 24, n), rng.uniform(4, 16, n), rng.uniform(60, 120, n)
     )
     R = 2 * n
-    began = time.perf_counter()
+    began = time.process_time()
     try:
         found = chain_bound(c, R, time_limit=time_limit)
     except Infeasible:
         assert n == 3
         return
-    spent = time.perf_counter() - began
+    spent = time.process_time() - began
     # what comes before the first round, and one round, take their time on a busy machine
     assert spent <= time_limit * 1.2 + 2.0
     assert found.value >= max(lone_bound(c, R), aggregate_bound(c, R))

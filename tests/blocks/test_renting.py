@@ -4,7 +4,7 @@ import pickle
 from contextlib import suppress
 from dataclasses import replace
 from itertools import combinations
-from time import perf_counter
+from time import process_time
 
 import numpy as np
 import pytest
@@ -120,14 +120,14 @@ def test_time_is_kept():
     c = replace(c, rent=np.where(c.memory > 50, 2.0, 0.35))
     rental(replace(fleet(9), rent=np.ones(9)), 1)
     for limit in (0.0, 0.5):
-        began = perf_counter()
+        began = process_time()
         frontier = rental(c, 300, time_limit=limit)
-        assert perf_counter() - began < limit + 0.5
+        assert process_time() - began < limit + 0.5
         assert frontier.complete != ("stopped" in frontier.summary())
         assert limit > 0 or not frontier.complete
-        began = perf_counter()
+        began = process_time()
         assert frontier.rent_bound(1.0, time_limit=limit) >= 0
-        assert perf_counter() - began < limit + 0.5
+        assert process_time() - began < limit + 0.5
 
 
 def test_records(tmp_path):

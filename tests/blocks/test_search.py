@@ -1,6 +1,6 @@
 "The search: never worse, in time, no bound of a part taken for the whole; its steps."
 
-from time import perf_counter
+from time import process_time
 
 import numpy as np
 import pytest
@@ -81,9 +81,9 @@ def test_time_is_kept():
     swept = sweep(hard, 300)
     improve(cg_bprr(THREE, 4), time_limit=0.1)
     for limit in (0.0, 0.5, 1.0):
-        began = perf_counter()
+        began = process_time()
         plan = improve(swept, time_limit=limit)
-        assert perf_counter() - began < limit + 0.5
+        assert process_time() - began < limit + 0.5
         assert plan.cost <= swept.cost and plan.status == "time_limit"
 
 

