@@ -364,7 +364,8 @@ def _segment(types: _Types, lanes: list) -> np.ndarray:
         return H
     served = np.arange(R + 1)
     for u in np.ndindex(shape):
-        here = H[(slice(None), *u)]
+        row: Any = (slice(None), *u)
+        here = H[row]
         for i, q, held, cost in lanes:
             if u[i] >= q:
                 before = (*u[:i], u[i] - q, *u[i + 1 :])
