@@ -33,7 +33,10 @@ def run(path, timeout):
     from jupyter_cache.executors.utils import single_nb_execution
 
     nb = read_notebook(path.read_text(encoding="utf-8"))
-    done = single_nb_execution(nb, cwd=str(path.parent), timeout=timeout, allow_errors=False)
+    # the kernel would warn each time that it speaks to us without encryption, on this machine
+    quiet = {"extra_arguments": ["--log-level=ERROR"]}
+    where = str(path.parent)
+    done = single_nb_execution(nb, cwd=where, timeout=timeout, allow_errors=False, **quiet)
     return path, nb, done.time, done.exc_string
 
 
