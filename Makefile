@@ -8,7 +8,7 @@ WORKERS ?= 2
 PORT    ?= 8000
 HTML    := book/_build/html
 LIVE    := book/_build/live
-# nbdev takes the notebooks; what it writes is formatted, so that the same notebooks give the same bytes.
+# Stamp of the last export.
 EXPORT  := build/exported
 SOURCES  = $(shell find nbs serving_or settings.ini pyproject.toml -type f \( -name '*.ipynb' -o -name '*.py' -o -name '*.ini' -o -name '*.toml' \) -not -path '*/.ipynb_checkpoints/*')
 PAGES    = $(shell find nbs book -type f -not -path '*/_build/*' -not -path '*/__pycache__/*' -not -path '*/.ipynb_checkpoints/*')
@@ -64,7 +64,6 @@ package: $(EXPORT)  ## export the notebooks to serving_or/
 $(EXPORT): $(VENV)/ready $(SOURCES)
 	@mkdir -p $(@D)
 	nbdev_export
-	ruff format --quiet serving_or
 	@touch $@
 
 # The wheel that runs in the reader's browser: built again only when a file of the package has changed.
