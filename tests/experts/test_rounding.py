@@ -9,7 +9,7 @@ from serving_or.experts.certificate import run
 from serving_or.experts.hindsight import dynamic_program
 from serving_or.experts.model import Problem, Schedule, added, latency
 from serving_or.experts.one_step import worst_ratio
-from serving_or.experts.regularized_greedy import RegularizedGreedy
+from serving_or.experts.regularized_greedy import RegularizedGreedy, ReverseEntropy, reverse_factor
 from serving_or.experts.rounding import (
     Credit,
     Hysteresis,
@@ -300,6 +300,7 @@ WHOLE = [
     (RegularizedGreedy, 0.25),
     (RegularizedGreedy, 1.0),
     (RegularizedGreedy, 3.0),
+    (ReverseEntropy, 0.942),
 ]
 
 
@@ -337,7 +338,12 @@ def test_whole_gpus_against_the_optimum_of_every_prefix(part):
         mean = np.cumsum(slow) + w * np.cumsum(moved)
         assert np.all(mean <= (2.5 * F + M) * (1 + SLACK) + slack), seed
         assert np.all(M <= eta * F * (1 + SLACK) + slack), seed
-        factor, constant = start_up(k, w, eta)
+        if make is ReverseEntropy:
+            factor, constant = 1 / reverse_factor(eta), 0.0
+            assert np.all(3 * F + M <= 4.3723 * OPT * (1 + SLACK)), seed
+            rho = 4.3723 * reverse_factor(eta)
+        else:
+            factor, constant = start_up(k, w, eta)
         assert np.all(F <= (factor * OPT + constant) * (1 + SLACK)), seed
         cost = np.cumsum(Schedule(problem, played(Hysteresis(), problem, path.x)).costs)
         assert np.all(cost <= rho * (factor * OPT + constant) * (1 + SLACK) + slack), seed
