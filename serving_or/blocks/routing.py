@@ -221,7 +221,7 @@ class Links:
         # (clients, servers, x)
         cost = np.where(x >= self.first[j, None], tau[j, None] * (e - x), np.inf) + t[:, j, None]
         best = cost.argmin(axis=1)
-        self.B[e] = low, np.take_along_axis(cost, best[:, None], axis=1)[:, 0], j[best]
+        self.B[e] = low, cost.min(axis=1), j[best]
 
     def costs(self) -> np.ndarray:
         """Each client's cheapest cost now ``(clients,)``; infinite where no chain has room."""
