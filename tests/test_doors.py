@@ -154,6 +154,11 @@ def calls():
             _arguments(step_of(experts.RegularizedGreedy)),
         ),
         "experts.RegularizedGreedy(eta)": (experts.RegularizedGreedy, {"eta": 1.0}),
+        "experts.ReverseEntropy": (
+            step_of(experts.ReverseEntropy),
+            _arguments(step_of(experts.ReverseEntropy)),
+        ),
+        "experts.ReverseEntropy(eta)": (experts.ReverseEntropy, {"eta": 0.5}),
         "experts.Follow": (
             step_of(lambda: experts.Follow(experts.last, 3)),
             _arguments(step_of(experts.Never)),
