@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from serving_or import experts
-from serving_or.experts import Policy, Problem, Rounding, Schedule
+from serving_or.experts import Policy, Rounding
 from serving_or.experts.policies import with_parts
 from serving_or.experts.predictions import Predictor
 from tests.experts.oracles import Exact, over_scales
@@ -185,7 +185,7 @@ def test_one_expert_and_no_gpu(walk):
 # What cannot be a load
 
 BAD = [
-    [np.nan, 1.0, 1.0], [np.inf, 1, 1], [-1.0, 1, 1], [-5e-324, 1, 1], [1.0, 1.0], [[1.0, 1, 1]], 3.0,
+    [np.nan, 1.0, 1.0], [np.inf, 1, 1], [-1.0, 1, 1], [-5e-324, 1, 1], [1.0, 1.0], [[1, 1, 1]], 3,
     None, "loads", ["a", "b", "c"], ["1", "2", "3"], [1j, 0, 0], [None, 1, 1], [],
     np.ma.masked_array([1.0, 2, 3], [True, False, False]),
 ]  # fmt: skip

@@ -115,7 +115,7 @@ KINDS = {
 
 
 def over_scales(seed):
-    """A small problem at any scale: loads from 1e-320 to 1e300, prices from 0 to 1e300, ties, zeros,
+    """A small problem at any scale: loads 1e-320 to 1e300, prices 0 to 1e300, ties, zeros,
     silent steps, whole numbers, more experts than GPUs, no GPU, one expert, one step.
     """
     g = np.random.default_rng((8, seed))
