@@ -309,7 +309,9 @@ def test_edges_of_the_input():
     twins = Cluster(3, 1, 1, [9, 9], [2, 2], [1, 1])
     plan = route(twins, Placement([1, 1], [3, 3]), 4)  # two each, the first server first
     assert [(c.servers, c.count) for c in plan.chains] == [((0,), 2), ((1,), 2)] and plan.cost == 7
-    assert entries(Placement([1, 2, 1], [3, 2, 0]), [np.inf, -5, 3]).tolist() == [1, 4, 1]
+    assert entries(
+        Cluster(4, 1, 1, [9] * 3, 1, [1] * 3), Placement([1, 2, 1], [3, 2, 0]), [np.inf, -5, 3]
+    ).tolist() == [1, 4, 1]
     with pytest.raises(ValueError, match="hop"):
         Hops(twins, Placement([1, 1], [3, 3]))
 
@@ -374,7 +376,7 @@ def test_slots_of_the_caller_stay():
 
 
 def test_where_blocks_are_not_alike_nothing_is_proved():
-    cluster = Cluster(4, 4, 1, memory=[9, 9], tau=[1, 1], rtt=[1, 1], alike=False)
+    cluster = Cluster(4, 4, 1, memory=[9, 9], tau=[1, 1], rtt=[1, 1], exact=False)
     for call in (
         lambda: route(cluster, Placement([1, 3], [1, 1]), 1),
         lambda: lone_bound(cluster, 1),
