@@ -218,6 +218,12 @@ def calls():
             blocks.route_exact,
             {"cluster": c, "placement": placement, "requests": R, "time_limit": TIME_LIMIT},
         ),
+        "blocks.plan_direct": (
+            blocks.plan_direct,
+            {"cluster": c, "requests": R, "most": 3},
+        ),
+        "blocks.direct_bound": (blocks.direct_bound, {"cluster": c, "requests": R}),
+        "blocks.direct_floor": (blocks.direct_floor, {"cluster": c}),
         "blocks.lone_bound": (blocks.lone_bound, {"cluster": c, "requests": R}),
         "blocks.coverage": (blocks.coverage, {"cluster": c, "placement": placement}),
         "blocks.cg_bp": (
