@@ -479,7 +479,7 @@ def optimum(
 CONFIGURATIONS = 600  # dynamic programming up to so many placements
 PAIR = 3e-9  # seconds for a pair of placements in a step of dynamic programming
 GRACE = 0.125  # seconds that first schedules, and the certificate, may take in any case
-PLAYED, PROGRAM, CERTIFIED = 0.2, 0.6, 0.3  # shares of the time that is left
+PLAYED, PROGRAM, CERTIFIED = 0.2, 0.6, 0.5  # shares of the time that is left
 
 
 def _is_small(problem, clock):
