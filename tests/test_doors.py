@@ -154,6 +154,11 @@ def calls():
             _arguments(step_of(experts.RegularizedGreedy)),
         ),
         "experts.RegularizedGreedy(eta)": (experts.RegularizedGreedy, {"eta": 1.0}),
+        "experts.ReverseEntropy": (
+            step_of(experts.ReverseEntropy),
+            _arguments(step_of(experts.ReverseEntropy)),
+        ),
+        "experts.ReverseEntropy(eta)": (experts.ReverseEntropy, {"eta": 0.5}),
         "experts.Follow": (
             step_of(lambda: experts.Follow(experts.last, 3)),
             _arguments(step_of(experts.Never)),
@@ -213,6 +218,12 @@ def calls():
             blocks.route_exact,
             {"cluster": c, "placement": placement, "requests": R, "time_limit": TIME_LIMIT},
         ),
+        "blocks.plan_direct": (
+            blocks.plan_direct,
+            {"cluster": c, "requests": R, "most": 3},
+        ),
+        "blocks.direct_bound": (blocks.direct_bound, {"cluster": c, "requests": R}),
+        "blocks.direct_floor": (blocks.direct_floor, {"cluster": c}),
         "blocks.lone_bound": (blocks.lone_bound, {"cluster": c, "requests": R}),
         "blocks.coverage": (blocks.coverage, {"cluster": c, "placement": placement}),
         "blocks.cg_bp": (

@@ -9,7 +9,7 @@ from .hindsight import optimum
 from .model import Problem, Schedule
 from .policies import Chase, Myopic, Never, Policy
 from .predictions import Follow, Mix, Rounded, ewma, last, seasonal
-from .regularized_greedy import RegularizedGreedy
+from .regularized_greedy import RegularizedGreedy, ReverseEntropy
 from .relaxation import Relaxation, relax
 from .rounding import Credit, Hysteresis, Rounding, Threshold
 from .static import StaticPlacement, place
@@ -28,6 +28,7 @@ __all__ = [
     "Chase",
     "Myopic",
     "RegularizedGreedy",
+    "ReverseEntropy",
     "Policy",
     "Certificate",
     "Threshold",
