@@ -13,8 +13,10 @@ from html import escape
 from docutils import nodes
 from sphinx.transforms import SphinxTransform
 
-# lines of a body or an example that stay in view
-BODY, EXAMPLE, HEAD = 12, 10, 8
+# lines that stay in view: of a body, of a helper's, of a body in a long cell, of an example
+BODY, HELPER, SHORT, EXAMPLE, HEAD = 12, 4, 6, 10, 8
+# lines from which on a cell is long
+LONG = 24
 DRAWS = re.compile(r"\b(plt|axes|axis|ax|nx\.draw\w*|interact|display)\b\s*[.(]")
 
 
@@ -95,14 +97,15 @@ def is_whole(tree, source, told):
     return lines > 4 and bool(re.search(r"\bplt\.|\bsubplots\(", source))
 
 
-def of_function(node, told):
+def of_function(node, told, most):
     "The folds of one function: its docstring's rest, and a body that does not fit."
+    most = min(most, HELPER) if node.name.startswith("_") else most
     doc = docstring(node)
     if doc is not None and doc.end_lineno > doc.lineno:
         rest = count(doc.end_lineno - doc.lineno)
         yield doc.lineno + 1, doc.end_lineno, f"⋯ {rest} of documentation"
     first = node.body[0].lineno if doc is None else doc.end_lineno + 1
-    if node.end_lineno - first + 1 > BODY and told.get("code-fold") != "false":
+    if node.end_lineno - first + 1 > most and told.get("code-fold") != "false":
         yield first, node.end_lineno, f"⋯ body, {count(node.end_lineno - first + 1)}"
 
 
@@ -132,12 +135,12 @@ def folds(source, told):
         return None, []
     if is_whole(tree, source, told):
         return summary(tree, source), []
-    found = []
     functions = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)]
     inner = {id(m) for n in functions for m in ast.walk(n) if m is not n}
-    for node in functions:
-        if id(node) not in inner:
-            found += of_function(node, told)
+    outer = [node for node in functions if id(node) not in inner]
+    found = [fold for node in outer for fold in of_function(node, told, BODY)]
+    if len(source.splitlines()) - sum(b - a + 1 for a, b, _ in found) > LONG:
+        found = [fold for node in outer for fold in of_function(node, told, SHORT)]
     if not {"export", "exporti"} & set(told) and not functions:
         found += of_example(tree, source)
     return None, sorted(found)
