@@ -94,9 +94,9 @@ def _round(rule, x0, extra, move_price, loads, x):
     return rule.step(loads, x)
 
 
-def certify(x0=(2, 1, 1), extra=4, move_price=2.0, loads=(20.0, 4.0, 1.0), x=(2.5, 1.5, 0.0)):
+def certify(x0=(2, 1, 1), extra=4, move_price=2.0, loads=(20.0, 4.0, 1.0)):
     certificate = experts.Certificate(x0, extra, move_price)
-    return certificate.step(loads, x)
+    return certificate.step(loads)
 
 
 def forecast(make):
