@@ -299,6 +299,18 @@ def tiny_cluster(rng, n=None, clients=1):
     return Cluster(L, 3, 1, memory, tau, rng.integers(1, 20, (clients, n)))
 
 
+def unequal_cluster(rng, n=None, L=None, clients=1):
+    "Blocks that differ in size, in cache, or in both; whole numbers, ties, some caches of zero."
+    n, L = n or int(rng.integers(1, 4)), L or int(rng.integers(2, 5))
+    block, cache = rng.integers(1, 9, L), rng.integers(0, 5, L)
+    block = block if rng.random() < 0.7 else int(block[0])
+    cache = cache if rng.random() < 0.7 else int(cache[0])
+    rtt = rng.integers(1, 20, (clients, n)).astype(float)
+    rtt[rng.random(rtt.shape) < 0.1] = np.inf
+    tau = rng.choice(rng.integers(1, 9, n), n)
+    return Cluster(L, block, cache, rng.integers(2, 30, n), tau, rtt)
+
+
 def random_placement(rng, cluster):
     "Spans that fit, anywhere."
     m = np.array([rng.integers(0, k + 1) for k in cluster.counts(0)])

@@ -13,12 +13,17 @@ from serving_or.blocks import Cluster, Infeasible, cg_bprr, chain_bound, lone_bo
 from serving_or.blocks.bounds import (
     ChainBound,
     aggregate_bound,
+    exit_program,
+    held_spans,
     multiplier_bound,
 )
+from serving_or.blocks.flow import route_exact
 from serving_or.blocks.line_program import capacity_hull
 from serving_or.blocks.link_program import enumeration
 from serving_or.blocks.routing import cheapest_patterns
-from tests.instances import EXAMPLE_A
+from serving_or.tools.programs import solve
+from tests.instances import EXAMPLE_A, fleet, random_placement, tiny_cluster
+from tests.long import cases
 
 
 def random_cluster(rng, n=3, blocks=4, requests=3, clients=1):
@@ -234,3 +239,71 @@ def test_a_bound_says_what_it_ranges_over_and_is_built_of_what_proves_it(tmp_pat
         dataclasses.replace(found, multipliers=-found.multipliers - 1)
     with pytest.raises(ValueError, match="multipliers"):
         dataclasses.replace(found, multipliers=found.multipliers[1:])
+
+
+# the exit program
+
+
+def enumerated(seed):
+    "A tiny cluster with its optimum: one or two clients, equal servers or not, partial reach."
+    rng = np.random.default_rng(seed)
+    n, L, clients = int(rng.integers(1, 4)), int(rng.integers(1, 5)), 1 + seed % 2
+    c = random_cluster(rng, n, L, 3, clients)
+    if seed % 3 == 0:
+        c = dataclasses.replace(c, memory=np.full(n, c.memory[0]), tau=np.full(n, c.tau[0]))
+    if seed % 5 == 0:
+        c = dataclasses.replace(c, rtt=np.where(rng.random(c.rtt.shape) < 0.2, np.inf, c.rtt))
+    return c, c.demand(3), optimum(c, 3)
+
+
+@pytest.mark.parametrize("seed", range(cases(1200, 60)))
+def test_the_exit_program_is_exact_for_single_servers_and_a_bound_for_groups(seed):
+    c, demand, best = enumerated(seed)
+    alone = np.arange(c.n)
+    for mean in (False, True):
+        program = exit_program(c, demand, groups=alone, mean=mean)
+        answer = solve(program.program)
+        assert answer.value == pytest.approx(best) and (answer.x is not None) == (best < np.inf)
+        if answer.x is not None:
+            assert route_exact(c, program.place(answer.x), demand).cost == pytest.approx(best)
+    # groups of equal servers, and all servers in one group
+    for groups in (None, 0 * alone, alone):
+        relaxed = solve(exit_program(c, demand, groups=groups).program, relaxed=True)
+        assert relaxed.bound <= best * (1 + 1e-9) + 1e-9
+
+
+@pytest.mark.parametrize("seed", range(cases(400, 40)))
+def test_a_plan_is_a_solution_of_the_exit_program_at_its_cost(seed):
+    rng = np.random.default_rng(seed)
+    c, R = tiny_cluster(rng, clients=1 + seed % 2), int(rng.integers(1, 4))
+    c = dataclasses.replace(c, memory=c.memory * 2)
+    try:
+        plan = route_exact(c, random_placement(rng, c), R)
+    except Infeasible:
+        return
+    found = exit_program(c, c.demand(R), groups=np.arange(c.n), mean=True)
+    columns, values = found.begin(plan)
+    x = np.zeros(len(found.program.cost))
+    x[columns] = values
+    p = found.program
+    value = p.matrix @ x
+    assert (value >= p.low - 1e-9).all() and (value <= p.high + 1e-9).all()
+    assert p.cost @ x == pytest.approx(plan.cost)
+    assert route_exact(c, found.place(x), R).cost <= plan.cost * (1 + 1e-9)
+    # only the spans in use, entered only where the plan does
+    entries = np.unique(
+        found.visits[values[len(found.spans) :].reshape(len(c.clients), -1).any(axis=0), 1]
+    )
+    few = exit_program(
+        c, c.demand(R), held_spans(plan, found.groups), np.arange(c.n), entries, mean=True
+    )
+    assert solve(few.program).value <= plan.cost * (1 + 1e-9)
+    few.begin(plan)
+
+
+def test_a_plan_with_other_spans_is_no_start():
+    c = fleet(6)
+    plan = cg_bprr(c, 2)
+    found = exit_program(c, c.demand(2), spans=np.array([[0, 1, 2], [1, 2, 3]]), mean=True)
+    with pytest.raises(ValueError, match="no such column"):
+        found.begin(plan)
