@@ -85,11 +85,12 @@ def candidate_designs(cluster: Cluster, requests: int, most: int = MOST_DESIGNS)
     Server j holds at least m blocks exactly for ``c <= (M_j / m - s_m) / s_c``. ``O(n L)`` numbers,
     whatever R is.
     """
-    if cluster.cache_size == 0:
+    block, cache = cluster.equal_blocks()
+    if cache == 0:
         return np.array([requests])
     memory = np.unique(cluster.memory)[:, None] * (1 + TOLERANCE)
     blocks = np.arange(1, cluster.blocks + 1)
-    last = np.floor((memory / blocks - cluster.block_size) / cluster.cache_size)
+    last = np.floor((memory / blocks - block) / cache)
     c = np.unique(np.append(last[(last >= 1) & (last < requests)].astype(int), requests))
     if len(c) > most:
         grid = np.searchsorted(c, np.geomspace(c[0], requests, most))

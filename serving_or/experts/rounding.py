@@ -303,7 +303,8 @@ def _affordable(
     ratio = r[rows] / (1.0 + X[rows])
     slowest, now = ratio.argmax(axis=1), ratio.max(axis=1)
     # a donor that gives one away has X GPUs left instead of 1 + X
-    gives = (X[rows] > a[rows]) & (r[rows] < now[:, None] * X[rows])
+    lower = r[rows] < now[:, None] * X[rows] * (1 - _NUDGE)
+    gives = (X[rows] > a[rows]) & lower
     donor = np.where(gives, X[rows] - x[rows], -np.inf).argmax(axis=1)
     go = (now > aim[rows] * (1 + _NUDGE)) & gives.any(axis=1)
     return rows[go], slowest[go], donor[go]
@@ -348,9 +349,12 @@ class Credit(Hysteresis):
         "The GPUs in place after the moves that the credit pays for."
         shape, given = X.shape, (loads, X, x, self.a)
         r, X, x, a = (np.broadcast_to(v, shape).reshape(-1, shape[-1]) for v in given)
+        # a power of two: among denormal loads, rounding would hide who is slowest
+        unit = np.ldexp(1.0, np.frexp(r.max(axis=1))[1] - 1)
+        r = r / unit[:, None]
         X, aim = X.copy(), latency(r, x)
         with np.errstate(over="ignore"):
-            lost = self.alpha * np.maximum(latency(r, X) - aim, 0.0)
+            lost = self.alpha * (np.maximum(latency(r, X) - aim, 0.0) * unit)
             credit = np.minimum(self.credit.reshape(-1), self.move_price) + lost
         rows = np.flatnonzero(credit >= self.move_price)
         while rows.size:

@@ -481,3 +481,17 @@ def test_the_live_example_draws():
     for middle in (1.5, 3.5):
         assert "GPUs added" in round_a_wave(middle, 2.5, 1.5)
         assert "nan" not in round_a_wave(middle, 0.1, 2.0)
+
+
+@pytest.mark.parametrize("scale", [1e-322, 1e-310, 1.0])
+def test_credit_never_moves_a_gpu_to_and_fro_for_rounding(scale):
+    "Free moves among equal loads ended only where loads over counts were exact."
+    for seed in range(200):
+        g = np.random.default_rng(seed)
+        loads = np.full((3, 3), g.random() * scale) * g.integers(1, 3, (3, 3))
+        rounding = Credit()
+        rounding.start([4, 0, 0], 4, 0.0)
+        for r, x in zip(loads, g.dirichlet(np.ones(3), 3) * 4):
+            X = rounding.step(r, x)
+            lost = latency(r, X) / max(latency(r, x), 5e-324)
+            assert X.sum() == 4 and lost <= 3 * (1 + 1e-9) + 3 * (scale < 1)
