@@ -409,7 +409,8 @@ def in_segments(search: Search) -> Placement | None:
         return None
     length = 1 + max((length for length, _ in table), default=0)
     each = length * n / L
-    for q in range(max(int(0.9 * each), 1), min(int(np.ceil(1.15 * each)), n) + 1):
+    least = int(np.ceil(0.93 * each))
+    for q in range(least, min(max(int(1.09 * each), least), n) + 1):
         table[length, q] = _segment(search, length, q)
     value, parts = _best_cuts({k: v[0] for k, v in table.items()}, L, n)
     before = search.tables.setdefault((0, 0), (np.inf, None))
