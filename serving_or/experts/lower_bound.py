@@ -56,7 +56,7 @@ def burst_optimum(steps: int, extra: int, load: float = 1.0, move_price: float =
     return n * r / (1.0 + x) + w * x
 
 # %% ../../nbs/experts/12_lower_bound.ipynb #e51c7746
-def burst_dual(multipliers: Any, budget: Any, extra: int) -> np.ndarray:
+def burst_dual(multipliers: Any, charges: Any, extra: int) -> np.ndarray:
     """What multipliers prove about a burst of 1, 2, ... steps, with r = w = 1.
 
     Parameters
@@ -64,8 +64,8 @@ def burst_dual(multipliers: Any, budget: Any, extra: int) -> np.ndarray:
     multipliers : array_like (N + 1, 2)
         What a GPU on the idle and on the busy expert is worth, before each step and after the
         last; clipped to [0, 1].
-    budget : array_like (N,)
-        Multiplier of the budget in each step; raised where the falls would be negative.
+    charges : array_like (N,)
+        What a GPU is charged in each step; raised where the falls would be negative.
     extra : int
         k.
 
@@ -79,7 +79,7 @@ def burst_dual(multipliers: Any, budget: Any, extra: int) -> np.ndarray:
     ValueError
         When the shapes do not fit, or a number is not finite.
     """
-    lam = finite(budget, "budget", ndim=1, least=-np.inf)
+    lam = finite(charges, "charges", ndim=1, least=-np.inf)
     b = finite(multipliers, "multipliers", shape=(lam.size + 1, 2), least=-np.inf)
     k, b = whole(extra, "extra"), np.clip(b, 0.0, 1.0)
     lam = np.maximum(lam, (b[1:] - b[:-1]).max(axis=1))
@@ -222,25 +222,25 @@ class Play(Record):
         k; durations go up to k^2.
     multipliers : array_like (k^2 + 1, 2)
         What a GPU on the idle and on the busy expert is worth, before each step and after the last.
-    budget : array_like (k^2,)
-        Multiplier of the budget in each step.
+    charges : array_like (k^2,)
+        What a GPU is charged in each step.
     """
 
     extra: int
     multipliers: np.ndarray
-    budget: np.ndarray
+    charges: np.ndarray
 
     def __post_init__(self) -> None:
         k = whole(self.extra, "extra", least=1, most=MOST)
-        budget = finite(self.budget, "budget", shape=(k**2,), least=-np.inf)
+        charges = finite(self.charges, "charges", shape=(k**2,), least=-np.inf)
         shape = (k**2 + 1, 2)
         multipliers = finite(self.multipliers, "multipliers", shape=shape, least=-np.inf)
-        self._put(extra=k, multipliers=multipliers, budget=budget)
+        self._put(extra=k, multipliers=multipliers, charges=charges)
 
     @cached_property
     def proved(self) -> np.ndarray:
         "What the multipliers prove about each duration (k^2,): `burst_dual`."
-        return burst_dual(self.multipliers, self.budget, self.extra)
+        return burst_dual(self.multipliers, self.charges, self.extra)
 
     def ratio(self, against: Any = None) -> float:
         """Optimum over what is proved: the worst of all durations, or of the expectations.

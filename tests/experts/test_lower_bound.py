@@ -110,7 +110,7 @@ def test_game_values():
     for k, value in [(4, 1.18), (8, 1.26), (16, 1.35)]:
         play = burst_game(k)
         assert play.ratio() == pytest.approx(value, abs=0.006)
-        again = burst_optimum(k * k, k) / burst_dual(play.multipliers, play.budget, k)
+        again = burst_optimum(k * k, k) / burst_dual(play.multipliers, play.charges, k)
         assert again.max() == play.ratio()
     for k, most in [(2, 2.11), (8, 4.03), (16, 4.84)]:
         reach, stop = duration_law(k)
