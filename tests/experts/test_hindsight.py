@@ -2,12 +2,13 @@
 
 import pickle
 import time
+from dataclasses import replace
 from fractions import Fraction
 from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving_or import experts
@@ -302,6 +303,32 @@ def test_no_answer_is_wrong_at_any_scale(limit, configurations, monkeypatch):
         assert limit is not None or status == "optimal"
 
 
+@pytest.mark.parametrize("program", [True, False])
+def test_a_bound_stands_without_a_good_schedule_at_any_scale(program, large, monkeypatch):
+    "A bad schedule hides nothing: it does not lower a bound. With the linear program and without."
+
+    def never(chain, *_):
+        return iter([np.zeros(chain.problem.steps, np.intp)])
+
+    def cut(given, **more):
+        found = solve(given, **more)
+        status = found.status if program else Outcome.TIME_LIMIT
+        return replace(found, status=status, x=None, bound=found.bound if program else -np.inf)
+
+    monkeypatch.setattr(hindsight, "solve", cut)
+    monkeypatch.setattr(hindsight, "_simple_depths", never)
+    monkeypatch.setattr(hindsight, "improve", lambda chain, depth, *_: (depth, True))
+    monkeypatch.setattr(hindsight, "_branched", lambda chain, program, depth, _: (depth, -np.inf))
+    monkeypatch.setattr(hindsight, "depths", lambda chain, x: np.zeros(len(x), np.intp))
+    loose = 0
+    for seed in range(cases(1000, 100)):
+        p = over_scales(seed)
+        found, exact = optimum(p, None), Exact(p)
+        truth(found, exact)
+        loose += found.bound < 0.999999 * float(exact.best()[-1]) or found.gap > 1e-3
+    assert loose > cases(1000, 100) // 20
+
+
 def test_the_other_methods_are_not_wrong_at_any_scale():
     for seed in range(cases(1000, 50)):
         p = over_scales(seed)
@@ -336,6 +363,7 @@ def test_larger_problems_agree_with_the_integer_program():
         assert best.status == "optimal" and best.cost == pytest.approx(integer_program(p), rel=2e-6)
 
 
+@settings(max_examples=cases(1000, 80))
 @given(problems(), st.integers(-250, 250))
 def test_no_bound_above_a_value_at_any_scale(drawn, power):
     "Prices from nothing to a million times the loads, and units from 1e-250 to 1e250."
