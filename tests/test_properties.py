@@ -24,11 +24,15 @@ GREEDY = experts.RegularizedGreedy
 MADE = {
     "Follow": {
         "": lambda: experts.Follow(experts.last, 2),
+        "committed": lambda: experts.Follow(experts.last, 2, commit=True, seed=1),
         "ewma": lambda: experts.Follow(experts.ewma(0.5), 3),
         "commit": lambda: experts.Follow(experts.last, 2, commit=True, seed=4),
     },
     "Mix": {
         "": lambda: experts.Mix([experts.Never(), GREEDY(), experts.Follow(experts.last, 2)]),
+        "linear": lambda: experts.Mix(
+            [experts.ReverseEntropy(), GREEDY(), experts.Never()], weights="linear"
+        ),
         "drawn": lambda: experts.Mix([experts.Chase(), experts.Myopic()], 0.5, seed=3),
         "linear": lambda: experts.Mix([experts.Never(), GREEDY()], weights="linear"),
         "nested": lambda: experts.Mix([experts.Mix([GREEDY(0.1), GREEDY()]), experts.Chase()]),
@@ -36,6 +40,7 @@ MADE = {
     "Rounded": {
         "": lambda: experts.Rounded(GREEDY(), experts.Credit()),
         "threshold": lambda: experts.Rounded(GREEDY(), experts.Threshold(5)),
+        "thresholds": lambda: experts.Rounded(GREEDY(), experts.Threshold(5, common=False)),
     },
     "RegularizedGreedy": {"": GREEDY, "3": lambda: GREEDY(3.0)},
     "ReverseEntropy": {"": experts.ReverseEntropy, "2": lambda: experts.ReverseEntropy(2.0)},
