@@ -26,7 +26,6 @@ MADE = {
         "": lambda: experts.Follow(experts.last, 2),
         "committed": lambda: experts.Follow(experts.last, 2, commit=True, seed=1),
         "ewma": lambda: experts.Follow(experts.ewma(0.5), 3),
-        "commit": lambda: experts.Follow(experts.last, 2, commit=True, seed=4),
     },
     "Mix": {
         "": lambda: experts.Mix([experts.Never(), GREEDY(), experts.Follow(experts.last, 2)]),
@@ -34,7 +33,6 @@ MADE = {
             [experts.ReverseEntropy(), GREEDY(), experts.Never()], weights="linear"
         ),
         "drawn": lambda: experts.Mix([experts.Chase(), experts.Myopic()], 0.5, seed=3),
-        "linear": lambda: experts.Mix([experts.Never(), GREEDY()], weights="linear"),
         "nested": lambda: experts.Mix([experts.Mix([GREEDY(0.1), GREEDY()]), experts.Chase()]),
     },
     "Rounded": {
