@@ -88,6 +88,30 @@ def _aggregate(cluster, demand, hull):
     return float(taken @ rate[order] / R)
 
 
+def _aggregate_prices(cluster, demand, hull):
+    "Multipliers that prove the aggregate bound."
+    R, (server, slope, _) = int(demand.sum()), hull
+    t, tau = cluster.rtt[demand > 0].min(axis=0)[server], cluster.tau[server]
+    use = (slope > 1e-12) & np.isfinite(t)
+    rate = np.where(use, tau + np.where(use, t, 0.0) / np.where(use, slope, 1.0), np.inf)
+    order = np.argsort(rate, kind="stable")
+    got = np.cumsum(np.where(use, _pieces(*hull, R), 0.0)[order])
+    dearest = rate[order[min(np.searchsorted(got, R * cluster.blocks), len(order) - 1)]]
+    # a visit is worth what the dearest one costs; at the last line that pays, the two beside the
+    # corner share the difference so that coming costs nothing
+    worth, pays = np.maximum(dearest - tau, 0.0), rate <= dearest
+    last = np.append(server[1:] != server[:-1], True)
+    first = np.insert(last[:-1], 0, True)
+    price = np.where(first & ~pays & np.isfinite(t), worth, 0.0)
+    end = pays & (last | ~np.append(pays[1:], False))
+    price[end & last] = worth[end & last]
+    i = np.flatnonzero(end & ~last)
+    fall = slope[i] - slope[i + 1]
+    price[i] = np.maximum(t[i] - slope[i + 1] * worth[i], 0.0) / fall
+    price[i + 1] = np.maximum(slope[i] * worth[i] - t[i], 0.0) / fall
+    return price
+
+
 def _pieces(server, slope, intercept, R):
     "Block visits on each line, from the corner before it to the corner behind it."
     last = np.append(server[1:] != server[:-1], True)
@@ -133,14 +157,17 @@ def multiplier_bound(cluster: Cluster, requests: Any, multipliers: Any) -> float
 # %% ../../nbs/blocks/08_bounds.ipynb #f7211338
 def _priced(cluster, demand, multipliers, hull):
     "B(eta), and the cheapest pattern of each client with requests."
-    server, slope, intercept = hull
-    charge = np.bincount(server, multipliers, cluster.n)
-    back = np.bincount(server, multipliers * slope, cluster.n)
-    active = demand > 0
-    visit, block = cluster.rtt[active] - back, cluster.tau + charge
-    cost, k = cheapest_patterns(visit, block, cluster.counts(1), cluster.blocks)
-    bound = (cost @ demand[active] - multipliers @ intercept) / max(demand.sum(), 1)
+    active, (visit, block) = demand > 0, _charged(cluster, multipliers, hull)
+    cost, k = cheapest_patterns(visit[active], block, cluster.counts(1), cluster.blocks)
+    bound = (cost @ demand[active] - multipliers @ hull[2]) / max(demand.sum(), 1)
     return float(bound), k
+
+
+def _charged(cluster, multipliers, hull):
+    "What coming to a server and a block on it cost with the payments."
+    server, slope, _ = hull
+    back = np.bincount(server, multipliers * slope, cluster.n)
+    return cluster.rtt - back, cluster.tau + np.bincount(server, multipliers, cluster.n)
 
 # %% ../../nbs/blocks/08_bounds.ipynb #49bf0bc5
 #| code-fold: true
@@ -279,6 +306,8 @@ class ChainBound(Record):
 # %% ../../nbs/blocks/08_bounds.ipynb #0e4c481c
 # weight of the best multipliers so far; 0 is plain column generation
 SMOOTHING = 0.6
+# servers in a part of the fleet that gives a pattern of its own
+PART = 50
 # cost of a request without a server, in lone bounds: at first, and when it is given up
 DEAR, TOO_DEAR = 10.0, 1e8
 
@@ -300,14 +329,18 @@ class _Master:
         self.model.add_rows(rows, np.append(wanted, none), np.append(wanted, below))
 
     def add(self, k):
-        "Add the patterns k (clients, n) that are new; returns how many are."
+        """Add the patterns k (any, n) that are new, in turn of each client; returns how many are of
+        the first turn, which are the cheapest ones.
+        """
         from scipy.sparse import csc_array
 
-        fresh = [c for c in range(self.C) if (c, k[c].tobytes()) not in self.seen]
-        if not fresh:
+        rows = {(i % self.C, k[i].tobytes()): i for i in reversed(range(len(k)))}
+        keys = sorted((i, key) for key, i in rows.items() if key not in self.seen)
+        if not keys:
             return 0
-        self.seen |= {(c, k[c].tobytes()) for c in fresh}
-        some, (server, slope, _) = k[fresh], self.hull
+        self.seen |= {key for _, key in keys}
+        at = np.array([i for i, _ in keys])
+        fresh, some, (server, slope, _) = at % self.C, k[at], self.hull
         away = np.where(some > 0, self.cluster.rtt[self.active[fresh]], 0.0).sum(axis=1)
         # first whose pattern it is, then the lines of the servers that it visits
         column, line = np.nonzero(some[:, server])
@@ -319,7 +352,20 @@ class _Master:
         starts = np.append(0, np.cumsum(1 + np.bincount(column, minlength=len(fresh))))
         columns = csc_array((values, rows, starts), (self.C + self.S, len(fresh)))
         self.model.add_columns(some @ self.cluster.tau + away, matrix=columns)
-        return len(fresh)
+        return int((at < self.C).sum())
+
+    def parted(self, multipliers, rng):
+        "The cheapest patterns of random parts of a large fleet, which have no server in common."
+        n, parts = self.cluster.n, self.cluster.n // PART
+        if parts < 2:
+            return np.zeros((0, n), int)
+        visit, block = _charged(self.cluster, multipliers, self.hull)
+        mine = rng.integers(0, parts, n) == np.arange(parts)[:, None]
+        visit = np.where(mine[:, None], visit[self.active], np.inf).reshape(-1, n)
+        cost, k = cheapest_patterns(visit, block, self.cluster.counts(1), self.cluster.blocks)
+        # whole turns, so that the number of a pattern tells the client
+        there = np.isfinite(cost).reshape(parts, -1).all(axis=1)
+        return k.reshape(parts, -1, n)[there].reshape(-1, n)
 
     def solve(self, time_limit):
         "Value, multipliers of the lines, and whether artificial columns are used; None if stopped."
@@ -419,14 +465,14 @@ def chain_bound(
 def _generate(master, demand, best, stop, line):
     "Column generation: the best multipliers, what none can beat, and the history of both."
     tolerance, rounds, clock = stop
-    price = duals = np.zeros(master.S)
-    weight, limit, history = 0.0, np.inf, []
+    price = duals = _aggregate_prices(master.cluster, demand, master.hull)
+    weight, limit, history, rng = 0.0, np.inf, [], np.random.default_rng(0)
     while len(history) < rounds and not clock.over():
         asked = weight * price + (1 - weight) * duals
         value, k = _priced(master.cluster, demand, asked, master.hull)
         if value > best:
             best, price = value, asked
-        fresh = master.add(k)
+        fresh = master.add(np.concatenate([k, master.parted(asked, rng)]))
         answer = master.solve(clock.left())
         if answer is None:
             break

@@ -195,7 +195,7 @@ def test_edges_and_bad_prices():
     )
 
 
-@pytest.mark.parametrize("time_limit", [0, 0.05, 1])
+@pytest.mark.parametrize("time_limit", [0, 0.05, 1, 3])
 @pytest.mark.parametrize("n", [3, 60, 1000])
 def test_a_limit_holds_and_nothing_cheap_is_lost(time_limit, n):
     "A thousand servers that all differ took 9 s of 3, and returned less than the aggregate bound."
@@ -211,8 +211,7 @@ def test_a_limit_holds_and_nothing_cheap_is_lost(time_limit, n):
         assert n == 3
         return
     spent = time.process_time() - began
-    # what comes before the first round, and one round, take their time on a busy machine
-    assert spent <= time_limit * 1.2 + 2.0
+    assert spent <= max(1.2 * time_limit, time_limit + 0.5)
     assert found.value >= max(lone_bound(c, R), aggregate_bound(c, R))
 
 
