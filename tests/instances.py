@@ -43,6 +43,18 @@ def best_schedule(p):
     return value.min()
 
 
+def prefix_optima(p):
+    "The cost of the best whole schedule of the first 1, 2, ... steps, by dynamic programming."
+    every = placements(p.experts, p.extra)
+    moves = p.move_price * np.maximum(every[None] - every[:, None], 0).sum(axis=2)
+    value, best = p.move_price * np.maximum(every - p.start, 0).sum(axis=1), []
+    for t, r in enumerate(p.loads):
+        value = value if t == 0 else (value[:, None] + moves).min(axis=0)
+        value = value + latency(r, every)
+        best.append(value.min())
+    return np.array(best)
+
+
 def small(seed):
     "A small problem: ties, zeros, silent steps, k = 0, m = 1, k < m, w = 0 and T = 1 all occur."
     g = np.random.default_rng(seed)
@@ -285,6 +297,18 @@ def tiny_cluster(rng, n=None, clients=1):
     n, L = n or int(rng.integers(1, 4)), int(rng.integers(1, 5))
     memory, tau = rng.integers(4, 25, n), rng.integers(1, 20, n)
     return Cluster(L, 3, 1, memory, tau, rng.integers(1, 20, (clients, n)))
+
+
+def unequal_cluster(rng, n=None, L=None, clients=1):
+    "Blocks that differ in size, in cache, or in both; whole numbers, ties, some caches of zero."
+    n, L = n or int(rng.integers(1, 4)), L or int(rng.integers(2, 5))
+    block, cache = rng.integers(1, 9, L), rng.integers(0, 5, L)
+    block = block if rng.random() < 0.7 else int(block[0])
+    cache = cache if rng.random() < 0.7 else int(cache[0])
+    rtt = rng.integers(1, 20, (clients, n)).astype(float)
+    rtt[rng.random(rtt.shape) < 0.1] = np.inf
+    tau = rng.choice(rng.integers(1, 9, n), n)
+    return Cluster(L, block, cache, rng.integers(2, 30, n), tau, rtt)
 
 
 def random_placement(rng, cluster):

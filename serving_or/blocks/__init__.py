@@ -17,7 +17,15 @@ from .line_program import milp
 from .link_program import enumeration
 from .plan import BadPlan, Chain, NoRoute, Placement, Plan, check
 from .renting import Frontier, rental
-from .routing import cheapest, lone_bound, route, route_direct
+from .routing import (
+    cheapest,
+    direct_bound,
+    direct_floor,
+    lone_bound,
+    plan_direct,
+    route,
+    route_direct,
+)
 from .search import improve
 
 # in the order in which one meets them
@@ -37,6 +45,9 @@ __all__ = [
     "cheapest",
     "route",
     "route_direct",
+    "plan_direct",
+    "direct_bound",
+    "direct_floor",
     "route_exact",
     "coverage",
     "cg_bp",

@@ -21,14 +21,25 @@ from serving_or.blocks.conservative_greedy import (
     guarantee_for,
     largest_for,
     order_rtt,
+    pace,
     place_for,
     spread,
     tidy,
 )
 from .flow import exact_for
 from .plan import Chain, Placement, Plan, checked, spans, token_time
-from .routing import bulk, cheapest, lone_bound
-from ..tools.answers import Clock, NotFound, choice, door, number, progress, whole
+from .routing import Links, bulk, cheapest, lone_bound
+from serving_or.tools.answers import (
+    OPTIMALITY,
+    Clock,
+    Infeasible,
+    NotFound,
+    choice,
+    door,
+    number,
+    progress,
+    whole,
+)
 from ..tools.plots import Picture, bars
 
 # %% ../../nbs/blocks/09_designs.ipynb #2240b4a4
@@ -74,11 +85,12 @@ def candidate_designs(cluster: Cluster, requests: int, most: int = MOST_DESIGNS)
     Server j holds at least m blocks exactly for ``c <= (M_j / m - s_m) / s_c``. ``O(n L)`` numbers,
     whatever R is.
     """
-    if cluster.cache_size == 0:
+    block, cache = cluster.equal_blocks()
+    if cache == 0:
         return np.array([requests])
     memory = np.unique(cluster.memory)[:, None] * (1 + TOLERANCE)
     blocks = np.arange(1, cluster.blocks + 1)
-    last = np.floor((memory / blocks - cluster.block_size) / cluster.cache_size)
+    last = np.floor((memory / blocks - block) / cache)
     c = np.unique(np.append(last[(last >= 1) & (last < requests)].astype(int), requests))
     if len(c) > most:
         grid = np.searchsorted(c, np.geomspace(c[0], requests, most))
@@ -86,38 +98,140 @@ def candidate_designs(cluster: Cluster, requests: int, most: int = MOST_DESIGNS)
     return c
 
 # %% ../../nbs/blocks/09_designs.ipynb #26e97a7c
-def _trial(
-    cluster: Cluster, demand: np.ndarray, design: int, order: str, best: float, clock: Clock
-):
+GRID = 2.0**36
+
+
+def on_grid(cluster: Cluster, scale: float) -> Cluster:
+    "The cluster with its times in whole multiples of a tiny part of the scale."
+    reached = np.isfinite(cluster.rtt)
+    most = max(cluster.tau.max(initial=0.0), cluster.rtt[reached].max(initial=0.0))
+    scale = scale or most or 1.0
+    tau, rtt = np.rint(cluster.tau / scale * GRID), np.rint(cluster.rtt / scale * GRID)
+    # a time of more than a hundred thousand chains is not used, but must stay finite
+    far = GRID * 1e5
+    rtt = np.where(reached, np.minimum(rtt, far), np.inf)
+    times = dict(tau=np.minimum(tau, far), rtt=rtt, prefill_tau=None, prefill_rtt=None)
+    return replace(cluster, hop=None, **times)
+
+# %% ../../nbs/blocks/09_designs.ipynb #1a0e197c
+def by_reach(cluster: Cluster, demand: np.ndarray, design: int, order: str) -> Placement:
+    "A placement for clients that reach only some servers: the window rule by groups of clients."
+    groups, wanted = _groups_of_clients(cluster, demand)
+    t = _nearby(cluster, demand, order)
+    m = np.where(np.isfinite(t), cluster.counts(design), 0)
+    f, speed = cluster.sessions(m), pace(cluster, m, t)
+    turn = np.argsort(speed, kind="stable")[: int(np.isfinite(speed).sum())]
+    price = 2 * speed[turn].max(initial=0) or 1.0
+    a, C = np.ones(cluster.n, int), np.zeros((len(groups), cluster.blocks))
+    gain = np.repeat(price * wanted[:, None], cluster.blocks, axis=1).astype(float)
+    for j in turn:
+        mine = groups[:, j]
+        open_ = np.where((C < wanted[:, None]) & mine[:, None], gain, 0.0).sum(axis=0)
+        # nothing is short: where there is least
+        value = open_ if open_.any() else C[mine].sum(axis=0).max() - C[mine].sum(axis=0)
+        sums = np.append(0.0, value.cumsum())
+        win = sums[m[j] :] - sums[: -m[j]]
+        at = int(np.argmax(win >= win.max() - 1e-9 * sums[-1]))
+        a[j], window, left = at + 1, slice(at, at + m[j]), np.full(m[j], f[j])
+        for k in np.flatnonzero(mine):
+            given = np.minimum(left, np.maximum(wanted[k] - C[k, window], 0))
+            C[k, window] += given
+            gain[k, window] -= (price - speed[j]) * given
+            left -= given
+    return Placement(a, m)
+
+
+def _groups_of_clients(cluster: Cluster, demand: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    "What each group reaches (groups, n), those with least memory first, and its requests."
+    active = demand > 0
+    reach, group = np.unique(np.isfinite(cluster.rtt[active]), axis=0, return_inverse=True)
+    wanted = np.bincount(group.ravel(), demand[active])
+    first = np.argsort(reach @ cluster.memory, kind="stable")
+    return reach[first], wanted[first]
+
+
+def _nearby(cluster: Cluster, demand: np.ndarray, order: str) -> np.ndarray:
+    "The round trip by which servers are ordered, of those clients that reach them (n,)."
+    t, found = cluster.rtt, np.full(cluster.n, np.inf)
+    for j in np.flatnonzero(np.isfinite(t[demand > 0]).any(axis=0)):
+        some = (demand > 0) & np.isfinite(t[:, j])
+        found[j] = ORDERS[order](t[some, j : j + 1], demand[some])[0]
+    return found
+
+# %% ../../nbs/blocks/09_designs.ipynb #5800cf14
+# servers times blocks times clients up to which every design is routed exactly
+EXACT = 600
+
+
+@dataclass(frozen=True)
+class _Asked:
+    "What all trials share: the cluster, its times as whole numbers, requests, and the clock."
+
+    cluster: Cluster
+    grid: Cluster
+    demand: np.ndarray
+    clock: Clock
+
+    @property
+    def small(self) -> bool:
+        return self.grid.n * self.grid.blocks * np.count_nonzero(self.demand) <= EXACT
+
+
+def _trial(asked: _Asked, trial: tuple, best: float):
     "A design's placement, its chains, their total cost if it is below best, and the blocks short."
-    placement, capacity = place_for(cluster, demand, design, order)
-    short = int((capacity < demand.sum()).sum())
-    if short:
-        return placement, [], np.inf, short
-    chains, total, rest = bulk(cluster, placement, demand, best)
-    if rest.any() and total < np.inf:
-        chains, total = exact_chains(cluster, placement, demand, clock)
+    order, design, shared = trial
+    cluster, demand = asked.cluster, asked.demand
+    if shared:
+        placement, capacity = place_for(cluster, demand, design, order)
+        short = int((capacity < demand.sum()).sum())
+        if short:
+            return placement, [], np.inf, short
+    else:
+        placement = by_reach(cluster, demand, design, order)
+    chains, total, rest = bulk(asked.grid, placement, demand, best)
+    stuck = rest.any() and total < np.inf
+    if stuck or (asked.small and _may_gain(asked, placement, total, best)):
+        exact = exact_chains(asked, placement)
+        if stuck or exact[1] < total:
+            chains, total = exact
     return placement, chains, total, 0
 
 
-def exact_chains(
-    cluster: Cluster, placement: Placement, demand: np.ndarray, clock: Clock
-) -> tuple[list[Chain], float]:
+def _may_gain(asked: _Asked, placement: Placement, total: float, best: float) -> bool:
+    "Whether requests that are each alone would cost less."
+    active = asked.demand > 0
+    alone = Links(asked.grid, placement).costs()[active] @ asked.demand[active]
+    return bool(alone < min(total, best) * (1 - TIE))
+
+
+def exact_chains(asked: _Asked, placement: Placement) -> tuple[list[Chain], float]:
     "The best routing that the time left finds, and its total cost; infinite without one."
+    grid, clock = asked.grid, Clock(min(10.0, asked.clock.left()))
     try:
-        plan = exact_for(cluster, placement, demand, Clock(min(10.0, clock.left())))
-    except NotFound:
+        plan = exact_for(grid, placement, asked.demand, clock)
+    except (Infeasible, NotFound):
         return [], np.inf
-    return list(plan.chains), sum(c.count * token_time(cluster, c) for c in plan.chains)
+    return list(plan.chains), sum(c.count * token_time(grid, c) for c in plan.chains)
 
 
 def _trials(cluster: Cluster, demand: np.ndarray, orders: Sequence[str], most: int):
-    "Pairs of order and design, the largest designs first; orders that agree count once."
-    distinct = {order_rtt(cluster, demand, o).tobytes(): o for o in reversed(orders)}.values()
+    """Order, design, and whether servers are those that all clients reach; the largest designs
+    first; orders that agree count once.
+    """
     designs = candidate_designs(cluster, int(demand.sum()), most)[::-1].tolist()
-    return product(distinct, designs)
+    common, near = (
+        {rule(cluster, demand, o).tobytes(): o for o in reversed(orders)}.values()
+        for rule in (order_rtt, _nearby)
+    )
+    yield from product(common, designs, [True])
+    if np.isinf(order_rtt(cluster, demand)).any():
+        yield from product(near, designs, [False])
 
-# %% ../../nbs/blocks/09_designs.ipynb #d6ccb60a
+# %% ../../nbs/blocks/09_designs.ipynb #226aa817
+# plans that cost so much less, relatively, are cheaper; less is rounding
+TIE = 1e-9
+
+
 def sweep_for(
     cluster: Cluster,
     demand: np.ndarray,
@@ -128,35 +242,36 @@ def sweep_for(
     show: Callable = lambda value, bound: None,
 ) -> Plan:
     """The cheapest plan of all designs; of lanes where no design has a placement."""
-    R, bound, least = int(demand.sum()), max(bound, lone_bound(cluster, demand)), cluster.blocks
+    R, lone, least = int(demand.sum()), lone_bound(cluster, demand), cluster.blocks
     if R == 0:
         placement, _ = place_for(cluster, demand, 0, "max")
         return checked(cluster, placement, [], demand, design=0)
+    bound, asked = max(bound, lone), _Asked(cluster, on_grid(cluster, lone), demand, clock)
     best, answer, stopped = np.inf, None, False
-    for tries, (order, c) in enumerate(_trials(cluster, demand, orders, most)):
+    for tries, trial in enumerate(_trials(cluster, demand, orders, most)):
         stopped = tries > 0 and clock.over()
         if stopped:
             break
-        placement, chains, total, short = _trial(cluster, demand, c, order, best, clock)
+        placement, chains, total, short = _trial(asked, trial, best)
         least = min(least, short or cluster.blocks)
-        # of plans that differ by rounding only the first stays
-        if total < best * (1 - 1e-12):
-            best, answer = total, (placement, chains, c, order)
-            show(best / R, bound)
+        # of equally dear plans the first stays
+        if total < best * (1 - TIE) or (answer is None and total < np.inf):
+            best, answer = total, (placement, chains, *trial)
+            show(best / R / GRID * (lone or 1.0), bound)
     if answer is None:
-        return _by_lanes(cluster, demand, clock, bound, least)
-    placement, chains, c, order = answer
-    promise = guarantee_for(cluster, demand, c, order)
-    status = "time_limit" if stopped and best / R > bound * (1 + 1e-9) else None
-    known = dict(bound=bound, status=status, guarantee=promise, design=c)
-    return checked(cluster, placement, chains, demand, **known)
+        return _by_lanes(asked, bound, least)
+    placement, chains, order, c, shared = answer
+    promise = guarantee_for(cluster, demand, c, order) if shared else np.inf
+    plan = checked(cluster, placement, chains, demand, bound=bound, guarantee=promise, design=c)
+    return replace(plan, status="time_limit") if stopped and plan.gap > OPTIMALITY else plan
 
 
-def _by_lanes(cluster: Cluster, demand: np.ndarray, clock: Clock, bound: float, short: int) -> Plan:
+def _by_lanes(asked: _Asked, bound: float, short: int) -> Plan:
     "No one design will do: perhaps parallel lanes, whose servers reserve for different numbers."
+    cluster, demand, clock = asked.cluster, asked.demand, asked.clock
     placement = lanes_for(cluster, demand, clock)
     if placement is not None:
-        chains, total = exact_chains(cluster, placement, demand, clock)
+        chains, total = exact_chains(asked, placement)
         if total < np.inf:
             return checked(cluster, placement, chains, demand, bound=bound)
     R, largest = int(demand.sum()), largest_for(cluster, demand)

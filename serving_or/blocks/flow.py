@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .cluster import Cluster, free_slots
+from .cluster import Cluster, times_over
 from serving_or.blocks.plan import (
     Chain,
     Placement,
@@ -55,7 +55,7 @@ def coverage(cluster: Cluster, placement: Placement) -> np.ndarray:
     """
     check_spans(cluster, placement)
     check_memory(cluster, placement)
-    sessions = cluster.sessions(placement.m)[:, None]
+    sessions = cluster.sessions(placement.m, placement.a)[:, None]
     return np.where(placement.hosts(cluster.blocks), sessions, 0.0).sum(axis=0)
 
 # %% ../../nbs/blocks/04_flow.ipynb #31209216
@@ -83,17 +83,18 @@ def _flows(
 ) -> dict[str, np.ndarray]:
     "Client, span, entry and blocks of every column; the spans' slots, and the boundaries reached."
     e, active = a + m, np.flatnonzero(demand)
-    slots = free_slots(cluster.memory[server], cluster.block_size, cluster.cache_size, m)
-    # more cannot be used
-    slots = np.minimum(slots, demand.sum() * m)
-    first = np.maximum(a, e - np.minimum(slots, m))
+    # more than all requests take cannot be used
+    slots = np.minimum(cluster.slots(m, a, server), demand.sum() * cluster.cached(a, e))
+    first = cluster.earliest(a, e, slots)
     reach = np.unique(np.append(e, 1))
     span, x = np.nonzero((reach >= first[:, None]) & (reach < e[:, None]))
     client, at = (v.ravel() for v in np.meshgrid(active, np.arange(len(span)), indexing="ij"))
     keep = np.isfinite(cluster.rtt[client, server[span[at]]])
     client, span, entry = client[keep], span[at[keep]], reach[x[at[keep]]]
-    blocks = e[span] - entry
-    return dict(client=client, span=span, entry=entry, blocks=blocks, reach=reach, slots=slots)
+    of = dict(blocks=e[span] - entry, taken=cluster.cached(entry, e[span]))
+    # requests for which a span has room at most: each takes a slot for the last block
+    each = times_over(slots, cluster.cached(e - 1, e))
+    return of | dict(client=client, span=span, entry=entry, reach=reach, slots=slots, room=each)
 
 
 def _options(
@@ -114,7 +115,7 @@ def _options(
     mine = np.flatnonzero(place[span] >= 0)
     most = build.rows((len(option),), high=0.0)
     build.entries(most[place[span[mine]]], flow[mine], 1.0)
-    build.entries(most, opened, -np.minimum(slots[option], R))
+    build.entries(most, opened, -np.minimum(at["room"][option], R))
     return option
 
 
@@ -143,9 +144,10 @@ def flow_program(
     Returns
     -------
     Program
-        With ``at["flow"]``, and the arrays ``client``, ``span``, ``entry``, ``blocks`` of its
-        columns, ``reach`` the boundaries of its balance rows ``balance`` (for each active client in
-        turn; they come first), then the rows ``use``, one for each span's ``slots``.
+        With ``at["flow"]``, and the arrays ``client``, ``span``, ``entry``, ``blocks``, ``taken``
+        (slots) of its columns, ``reach`` the boundaries of its balance rows ``balance`` (for each
+        active client in turn; they come first), then the rows ``use``, one for each span's
+        ``slots``.
     """
     at, active = _flows(cluster, demand, server, a, m), np.flatnonzero(demand)
     client, span, blocks, reach = (at[k] for k in ("client", "span", "blocks", "reach"))
@@ -160,7 +162,7 @@ def flow_program(
     build.entries(balance[here, np.searchsorted(reach, at["entry"])], flow, 1.0)
     build.entries(balance[here, np.searchsorted(reach, (a + m)[span])], flow, -1.0)
     use = build.rows((len(m),), high=np.where(group < 0, at["slots"], 0.0))
-    build.entries(use[span], flow, blocks)
+    build.entries(use[span], flow, at["taken"])
     option = _options(build, at, use, group, int(demand.sum()))
     program = build.build()
     program.at.update(**at, balance=balance.ravel(), use=use, option=option)
@@ -373,7 +375,7 @@ def flow_prices(
     e = a + m
     for i in np.argsort(-e, kind="stable"):
         x = np.arange(a[i], e[i])
-        pay = (cluster.tau[server[i]] + worth[i]) * (e[i] - x)
+        pay = cluster.tau[server[i]] * (e[i] - x) + worth[i] * cluster.cached(x, e[i])
         way = cluster.rtt[active, server[i], None] + pay + togo[:, e[i], None]
         np.minimum(togo[:, a[i] : e[i]], way, out=togo[:, a[i] : e[i]])
     return togo, worth

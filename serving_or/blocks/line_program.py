@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from .cluster import TOLERANCE, Cluster, free_slots, most_blocks
+from .cluster import TOLERANCE, Cluster, free_slots, most_blocks, times_over
 from .flow import peel
 from .link_program import paper_program, read_paper, write_paper
 from .plan import BadPlan, Chain, Placement, Plan, checked
@@ -196,12 +196,13 @@ def block_line_program(cluster: Cluster, demand: np.ndarray, cuts: bool = True) 
     _flow_rows(b, demand)
     _span_rows(b)
     _visit_rows(b, room)
-    if cuts:
+    if cuts and cluster.alike:
         _hull_rows(b, cluster, int(demand.sum()))
-        _length_rows(b, cluster.counts(1))
-        _order_rows(b, twins(cluster))
     else:
         _memory_row(b, cluster)
+    if cuts:
+        _length_rows(b, cluster.longest(1))
+        _order_rows(b, twins(cluster))
     return b.build()
 
 # %% ../../nbs/blocks/06_line_program.ipynb #37d8f228
@@ -210,8 +211,9 @@ def _line_columns(b, cluster, demand):
     n, L, C, R = cluster.n, cluster.blocks, len(demand), int(demand.sum())
     reach = np.isfinite(cluster.rtt)
     t = np.where(reach, cluster.rtt, 0.0)
-    room = np.minimum(np.minimum(demand[:, None], cluster.slots(np.ones(n))) * reach, R)
-    room = room[:, :, None]
+    b_, j = np.arange(1, L + 1), np.arange(n)[:, None]
+    alone = times_over(cluster.slots(np.ones((n, L)), b_, j), cluster.cached(b_, b_ + 1))
+    room = np.minimum(demand[:, None, None], np.maximum(alone, 0)) * reach[:, :, None]
     b.columns("z", (n, L))
     for name in ("s", "q"):
         b.columns(name, (n, L), integer=True)
@@ -260,7 +262,9 @@ def _of_server(v):
 
 def _memory_row(b, cluster):
     "Parameters and caches in each memory."
-    used = (cluster.block_size, b.at["z"]), (cluster.cache_size, _of_server(b.at["h"]))
+    sizes = np.zeros((2, cluster.blocks)), cluster.block_size, cluster.cache_size
+    block, cache = np.broadcast_arrays(*sizes)[1:]
+    used = (block[0], b.at["z"]), (np.tile(cache[0], len(b.at["h"])), _of_server(b.at["h"]))
     b.rows((cluster.n,), *used, high=cluster.memory * (1 + TOLERANCE))
 
 
@@ -275,10 +279,10 @@ def _hull_rows(b, cluster, R):
 
 
 def _length_rows(b, longest):
-    "Who runs a block has entered at most m(1) blocks ago."
+    "Who runs a block has entered where a span from there on may hold it, with one cache."
     x, h = b.at["x"], b.at["h"]
     back = np.arange(h.shape[2])[:, None] - np.arange(h.shape[2])
-    recent = (back >= 0) & (back < longest[:, None, None])
+    recent = (back >= 0) & (back < longest[:, None, :])
     b.rows(h.shape, (1, h), (-1.0 * recent, x[:, :, None]), high=0)
 
 
@@ -330,7 +334,7 @@ def write_line(program: Program, cluster: Cluster, plan: Plan) -> tuple[np.ndarr
 # %% ../../nbs/blocks/06_line_program.ipynb #af5fd58e
 def most_requests(cluster, demand, clock):
     "The most of the requests that can be served at once, for each client; None when time ran out."
-    keep = np.flatnonzero(cluster.counts(1))
+    keep = np.flatnonzero(cluster.most(1))
     if not len(keep):
         return tuple(0 for _ in demand)
     program = block_line_program(cluster.take(keep), demand)
@@ -364,9 +368,9 @@ class _Useful:
     named: bool
 
     def __post_init__(self):
-        self.keep = np.flatnonzero(self.cluster.counts(1))
+        self.keep = np.flatnonzero(self.cluster.most(1))
         self.small = self.cluster.take(self.keep)
-        self.to_small = np.cumsum(self.cluster.counts(1) > 0) - 1
+        self.to_small = np.cumsum(self.cluster.most(1) > 0) - 1
         # of a program that names its requests
         self.client = np.repeat(np.arange(len(self.demand)), self.demand)
 

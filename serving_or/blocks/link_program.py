@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from .cluster import TOLERANCE, Cluster
+from .cluster import TOLERANCE, Cluster, times_over
 from .plan import Chain, Placement, Plan, checked, token_time
 from ..tools.answers import Infeasible, TooLarge, door, whole
 from ..tools.plots import Picture, lines
@@ -41,8 +41,8 @@ def placements(cluster: Cluster, most: int = 300_000) -> tuple[np.ndarray, np.nd
     """
     L = cluster.blocks
     choices = [
-        [(1, 0), *((a, m) for m in range(1, longest + 1) for a in range(1, L - m + 2))]
-        for longest in cluster.counts(0).tolist()
+        [(1, 0), *((a, m) for m in range(1, L + 1) for a in range(1, L - m + 2) if m <= row[a - 1])]
+        for row in cluster.longest(0).tolist()
     ]
     size = int(np.prod([float(len(c)) for c in choices]))
     if size > most:
@@ -60,13 +60,14 @@ def placements(cluster: Cluster, most: int = 300_000) -> tuple[np.ndarray, np.nd
 # %% ../../nbs/blocks/05_link_program.ipynb #a1a10858
 def _ways(cluster, placement, slots):
     "All chains through a placement whose visits fit: pairs of servers and blocks."
-    a, e, L = placement.a, placement.e, cluster.blocks
+    e, L = placement.e, cluster.blocks
+    first = cluster.earliest(placement.a, e, slots)
     paths, found = [((), (), 1)], []
     while paths:
         servers, blocks, x = paths.pop()
         if x == L + 1:
             found.append((servers, blocks))
-        next_ = np.flatnonzero((a <= x) & (x < e) & (e - x <= slots)).tolist()
+        next_ = np.flatnonzero((first <= x) & (x < e)).tolist()
         paths += [((*servers, j), (*blocks, int(e[j]) - x), int(e[j])) for j in next_]
     return found
 
@@ -77,10 +78,17 @@ def _offers(cluster, ways, client):
     return sorted(offer for offer in offers if offer[0] < np.inf)
 
 
+def _taken(cluster, blocks):
+    "Slots that a request takes on each server of a chain."
+    e = 1 + np.cumsum(blocks)
+    return cluster.cached(e - np.array(blocks), e)
+
+
 @dataclass
 class _Dealing:
     "The cheapest way to deal out requests to chains, by complete search."
 
+    cluster: Cluster
     clients: Sequence[int]
     wanted: Sequence[int]
     offers: Sequence[list]
@@ -109,10 +117,11 @@ class _Dealing:
         cost, servers, blocks = self.offers[i][at]
         if total + rest * cost + self.later[i + 1] >= self.best:
             return
-        room = np.floor(np.min(slots[list(servers)] / np.array(blocks)))
+        taken = _taken(self.cluster, blocks)
+        room = times_over(slots[list(servers)], taken).min()
         for q in range(int(min(rest, room)), -1, -1):
             left = slots.copy()
-            left[list(servers)] -= q * np.array(blocks)
+            left[list(servers)] -= q * taken
             more = [Chain(self.clients[i], servers, blocks, q)] if q else []
             self.requests(i, at + 1, rest - q, left, total + q * cost, chains + more)
 
@@ -137,13 +146,13 @@ def best_routing(
         Time per token summed over the requests; infinite when there is no such routing.
     chains : list of Chain
     """
-    slots = cluster.slots(placement.m)
+    slots = cluster.slots(placement.m, placement.a)
     ways = _ways(cluster, placement, slots)
     active = np.flatnonzero(demand).tolist()
     offers = [_offers(cluster, ways, c) for c in active]
     if not all(offers):
         return np.inf, []
-    search = _Dealing(active, demand[active].tolist(), offers, cutoff)
+    search = _Dealing(cluster, active, demand[active].tolist(), offers, cutoff)
     search.client(0, slots, 0.0, [])
     return (search.best if search.best < cutoff else np.inf), search.chains
 
@@ -208,7 +217,7 @@ def paper_program(cluster: Cluster, demand: np.ndarray) -> Program:
     Parameters
     ----------
     cluster : Cluster
-        Every memory must hold at least one block.
+        Of blocks that are alike. Every memory must hold at least one.
     demand : ndarray (clients,) of int
         From `Cluster.demand`.
 
@@ -222,6 +231,8 @@ def paper_program(cluster: Cluster, demand: np.ndarray) -> Program:
     Sun, He, Ji, Parag, Optimizing Resource Allocation for Geographically-Distributed Inference by
     Large Language Models, arXiv:2512.21884.
     """
+    # sums over blocks that differ are not linear in a and m
+    cluster.equal_blocks()
     b = Builder()
     _link_columns(b, cluster, np.repeat(np.arange(len(demand)), demand))
     _product_rows(b, cluster.blocks)
@@ -283,7 +294,7 @@ def _link_rows(b, L):
 
 def _memory_rows(b, cluster):
     "Parameters and caches of every server; all that belongs to server j is in row j."
-    n, s_m, s_c = cluster.n, cluster.block_size, cluster.cache_size
+    n, (s_m, s_c) = cluster.n, cluster.equal_blocks()
     at = {name: np.moveaxis(v, -1, 0).reshape(n, -1) for name, v in b.at.items()}
     added = [(s_c, at[name]) for name in ("alpha", "gamma", "alpha_in", "gamma_in")]
     taken = [(-s_c, at[name]) for name in ("beta", "delta", "f_in")]

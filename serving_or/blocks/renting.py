@@ -54,7 +54,8 @@ def rentals(cluster: Cluster, demand: np.ndarray, offers) -> list[tuple[float, t
     u = np.stack(np.meshgrid(*most, indexing="ij"), axis=-1).reshape(-1, len(most))
     M, _, each = np.transpose(offers)
     rent, memory = u @ each, u @ M
-    need = cluster.blocks * (cluster.block_size + cluster.cache_size * demand.sum())
+    each = cluster.block_size + cluster.cache_size * demand.sum()
+    need = np.broadcast_to(each, cluster.blocks).sum()
     order = np.lexsort((u.sum(axis=1), tidy(rent)))
     return [
         (float(rent[i]), tuple(u[i].tolist())) for i in order if memory[i] * (1 + TOLERANCE) >= need

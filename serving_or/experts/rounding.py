@@ -111,17 +111,20 @@ class Rounding:
         "The GPUs in place after moves beyond those that the targets demand; here none."
         return X
 
-# %% ../../nbs/experts/09_rounding.ipynb #5a3a483e
+# %% ../../nbs/experts/09_rounding.ipynb #1e53c277
 class Threshold(Rounding):
-    """One random threshold per expert: latency below 3 times, on average no more moves.
+    """One random threshold for all experts: on average 2.5 times the latency and no more moves.
 
     Parameters
     ----------
     seed : int
         Seed of the thresholds; the same seed replays the same run.
+    common : bool
+        One threshold for all experts of a layer. If False, one for each expert: then the factor is
+        below 3, and 3 is what it is with many experts, on average too.
     theta : array_like (..., m), optional
-        The thresholds themselves, in [0, 1), in place of a seed. Leading axes round many times
-        at once.
+        The thresholds themselves, in [0, 1), in place of a seed; a last axis of 1 is a common one.
+        Leading axes round many times at once.
 
     Raises
     ------
@@ -147,8 +150,11 @@ class Threshold(Rounding):
     array([1, 2])
     """
 
-    def __init__(self, seed: int = 0, theta: ArrayLike | None = None):
+    def __init__(self, seed: int = 0, common: bool = True, theta: ArrayLike | None = None):
         self.seed = whole(seed, "seed")
+        if not isinstance(common, bool | np.bool_):
+            raise ValueError(f"common is {common!r}; it must be True or False")
+        self.common = bool(common)
         self.theta = None if theta is None else finite(theta, "theta")
         if self.theta is not None and np.any(self.theta >= 1):
             at = tuple(int(i) for i in np.argwhere(self.theta >= 1)[0])
@@ -158,37 +164,50 @@ class Threshold(Rounding):
     def start(self, x0: ArrayLike, extra: int, move_price: float = 2.0) -> None:
         """Begin at a placement; see `Rounding.start`. Thresholds are drawn here."""
         X, extra, move_price = check_start(x0, extra, move_price, only_whole=True)
-        if self.theta is None:
-            drawn = np.random.default_rng(self.seed).random(X.shape)
-        else:
-            drawn = self.theta
-        if drawn.ndim == 0 or drawn.shape[-X.ndim :] != X.shape[-drawn.ndim :]:
-            raise ValueError(
-                f"theta has shape {drawn.shape}; it must end in the shape of x0, {X.shape}"
-            )
+        drawn = self._draw(X.shape)
         super().start(X, extra, move_price)
         self.drawn = drawn
-        self.X = np.broadcast_to(X, np.broadcast_shapes(X.shape, drawn.shape))
+        self.X = np.broadcast_to(X, drawn.shape)
         self.a = self.targets(self.X)
+
+    def _draw(self, shape: tuple[int, ...]) -> np.ndarray:
+        "The thresholds, one for each expert, some of them perhaps the same; read-only."
+        given = self.theta
+        if given is None:
+            size = (*shape[:-1], 1) if self.common else shape
+            given = np.random.default_rng(self.seed).random(size)
+        if given.ndim == 0 or given.shape[-1] not in (1, shape[-1]):
+            fits = False
+        else:
+            ends = (*given.shape[:-1], shape[-1])
+            fits = ends[-len(shape) :] == shape[-len(ends) :]
+        if not fits:
+            said = f"theta has shape {given.shape}; it must end in the shape of x0, {shape}"
+            raise ValueError(f"{said}, or its last axis must be 1")
+        return np.broadcast_to(given, np.broadcast_shapes(shape, given.shape))
 
     def targets(self, x: np.ndarray) -> np.ndarray:
         "The whole part of what lies above the threshold."
         return np.maximum(np.floor(x - self.drawn), 0).astype(np.intp)
 
-# %% ../../nbs/experts/09_rounding.ipynb #6a747428
+# %% ../../nbs/experts/09_rounding.ipynb #75a8b66a
 _CELLS = 100_000  # of the finite sum; beyond that, average over seeds
 
 
-def threshold_mean(problem: Problem, x: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+def threshold_mean(
+    problem: Problem, x: ArrayLike, common: bool = True
+) -> tuple[np.ndarray, np.ndarray]:
     """Expected latency and moves of threshold rounding along a path, exactly.
 
     Parameters
     ----------
     problem : Problem
-        With a whole start and few experts: the sum has up to ``(T + 1) ** m`` terms, at most
-        100 000.
+        With a whole start.
     x : array_like (T, m)
         The fractional placements.
+    common : bool
+        One threshold for all experts: up to ``T m + 1`` terms. One for each: up to
+        ``(T + 1) ** m``. At most 100 000 are summed.
 
     Returns
     -------
@@ -212,7 +231,8 @@ def threshold_mean(problem: Problem, x: ArrayLike) -> tuple[np.ndarray, np.ndarr
     (array([2. , 2.5]), array([0. , 0.5]))
     """
     x = check_placement(x, problem.extra, problem.loads.shape)
-    edges = [np.unique(np.concatenate([[0.0, 1.0], column % 1.0])) for column in x.T]
+    columns = [x.ravel()] if common else list(x.T)
+    edges = [np.unique(np.concatenate([[0.0, 1.0], column % 1.0])) for column in columns]
     cells = float(np.prod([e.size - 1.0 for e in edges]))
     if cells > _CELLS:
         raise TooLarge(
@@ -221,9 +241,11 @@ def threshold_mean(problem: Problem, x: ArrayLike) -> tuple[np.ndarray, np.ndarr
             size=int(min(cells, 2.0**53)),
             limit=_CELLS,
         )
-    middle = np.meshgrid(*[(e[1:] + e[:-1]) / 2 for e in edges], indexing="ij")
+    below = np.nextafter(1.0, 0.0)
+    middle = [np.minimum((e[1:] + e[:-1]) / 2, below) for e in edges]
+    boxes = np.meshgrid(*middle, indexing="ij")
     weight = np.prod(np.meshgrid(*[np.diff(e) for e in edges], indexing="ij"), axis=0).ravel()
-    rounding = Threshold(theta=np.stack(middle, axis=-1).reshape(-1, x.shape[1]))
+    rounding = Threshold(theta=np.stack(boxes, axis=-1).reshape(-1, len(edges)))
     rounding.start(problem.start, problem.extra, problem.move_price)
     before, means = rounding.X, []
     for r, now in zip(problem.loads, x):
@@ -281,7 +303,8 @@ def _affordable(
     ratio = r[rows] / (1.0 + X[rows])
     slowest, now = ratio.argmax(axis=1), ratio.max(axis=1)
     # a donor that gives one away has X GPUs left instead of 1 + X
-    gives = (X[rows] > a[rows]) & (r[rows] < now[:, None] * X[rows])
+    lower = r[rows] < now[:, None] * X[rows] * (1 - _NUDGE)
+    gives = (X[rows] > a[rows]) & lower
     donor = np.where(gives, X[rows] - x[rows], -np.inf).argmax(axis=1)
     go = (now > aim[rows] * (1 + _NUDGE)) & gives.any(axis=1)
     return rows[go], slowest[go], donor[go]
@@ -303,7 +326,7 @@ class Credit(Hysteresis):
     Notes
     -----
     With latency F and cost of moves M of the fractional path, the total is at most
-    ``(3 + 2 alpha) F + M``.
+    ``(3 + 2 alpha) F + M``. What is left of earlier steps pays for one move at most.
 
     Examples
     --------
@@ -326,10 +349,13 @@ class Credit(Hysteresis):
         "The GPUs in place after the moves that the credit pays for."
         shape, given = X.shape, (loads, X, x, self.a)
         r, X, x, a = (np.broadcast_to(v, shape).reshape(-1, shape[-1]) for v in given)
+        # a power of two: among denormal loads, rounding would hide who is slowest
+        unit = np.ldexp(1.0, np.frexp(r.max(axis=1))[1] - 1)
+        r = r / unit[:, None]
         X, aim = X.copy(), latency(r, x)
         with np.errstate(over="ignore"):
-            lost = self.alpha * np.maximum(latency(r, X) - aim, 0.0)
-            credit = self.credit.reshape(-1) + lost
+            lost = self.alpha * (np.maximum(latency(r, X) - aim, 0.0) * unit)
+            credit = np.minimum(self.credit.reshape(-1), self.move_price) + lost
         rows = np.flatnonzero(credit >= self.move_price)
         while rows.size:
             rows, slowest, donor = _affordable(rows, r, X, x, a, aim)

@@ -89,6 +89,9 @@ class Card(Record):
         Tokens that the cache of each block keeps at most; infinite by default.
     outside : int
         Parameters outside the blocks: embeddings, head, last norm.
+    embedding, head : int
+        Of these, what stands before the first block, and what stands behind the last one; a matrix
+        that is embedding and head counts in both.
     expert : int or array_like (L,) of int, optional
         Parameters of one routed expert of each block, 0 in a dense block.
     num_experts, num_experts_per_tok : int
@@ -123,6 +126,8 @@ class Card(Record):
     values: np.ndarray
     window: np.ndarray = field(default_factory=lambda: np.full(1, np.inf))
     outside: int = 0
+    embedding: int = 0
+    head: int = 0
     expert: np.ndarray = field(default_factory=lambda: np.zeros(1, np.int64))
     num_experts: int = 0
     num_experts_per_tok: int = 0
@@ -139,7 +144,8 @@ class Card(Record):
         parameters = _counts(self.parameters, "parameters", ndim=1, least=1)
         shape = parameters.shape
         whole(parameters.size, "the number of blocks", least=1)
-        counts = ("hidden_size", "outside", "num_experts", "num_experts_per_tok", "draft")
+        outside = ("outside", "embedding", "head")
+        counts = ("hidden_size", "num_experts", "num_experts_per_tok", "draft")
         heads = ("num_attention_heads", "num_key_value_heads", "head_dim")
         self._put(
             parameters=parameters,
@@ -149,7 +155,7 @@ class Card(Record):
             weight_bits=_bits(self.weight_bits, "weight_bits"),
             kv_bits=_bits(self.kv_bits, "kv_bits"),
             overhead=number(self.overhead, "overhead", least=0, most=1),
-            **{name: whole(getattr(self, name), name) for name in (*counts, *heads)},
+            **{name: whole(getattr(self, name), name) for name in (*counts, *outside, *heads)},
         )
 
     @property
@@ -182,6 +188,19 @@ class Card(Record):
             Bits a parameter, such as 16, 8 or `NF4`; the card's own by default.
         """
         return self._stored_bytes(self.parameters, weight_bits)
+
+    def end_bytes(self, weight_bits: float | None = None) -> np.ndarray:
+        """Bytes that the first and the last server hold beside blocks (L,): the embedding with the
+        first block, the last norm and the head with the last, 0 elsewhere.
+
+        A matrix that is both stands in both places, unless there is only one block.
+        """
+        beside = np.zeros(len(self.parameters))
+        beside[0] += self.embedding
+        beside[-1] += self.head
+        if len(beside) == 1:
+            beside[0] = self.outside
+        return self._stored_bytes(beside, weight_bits)
 
     def expert_bytes(self, weight_bits: float | None = None) -> np.ndarray:
         """Bytes of one routed expert of each block (L,), 0 in a dense block."""
@@ -708,13 +727,14 @@ def _norms(c: _Config, f: Family, d: int) -> int:
     return count * f.norm_size * d
 
 
-def _outside(c: _Config, f: Family, d: int) -> int:
-    """Parameters outside the blocks: embeddings, head, norms."""
+def _outside(c: _Config, f: Family, d: int) -> dict[str, int]:
+    """Parameters outside the blocks: embeddings, head, norms; before the first, behind the last."""
     tied = c.get("tie_word_embeddings")
     tied = f.tied if tied is None else c.flag("tie_word_embeddings")
-    rows = c.whole("vocab_size") * (1 if tied else 2)
-    rows += c.whole(f.positions) if f.positions else 0
-    return (rows + (1 + f.embedding_norm) * f.norm_size) * d
+    words, norm = c.whole("vocab_size") * d, f.norm_size * d
+    first = words + (c.whole(f.positions) if f.positions else 0) * d + f.embedding_norm * norm
+    last = norm + words
+    return {"outside": first + last - tied * words, "embedding": first, "head": last}
 
 
 def _draft(c: _Config, d: int, block: int) -> int:
@@ -751,7 +771,7 @@ def _counted(c: _Config, f: Family) -> dict[str, Any]:
         "parameters": each,
         "values": np.full(L, attention.values, np.int64),
         "window": np.where(sliding, c.whole("sliding_window") if sliding.any() else 1, np.inf),
-        "outside": _outside(c, f, d),
+        **_outside(c, f, d),
         "expert": np.where(sparse, np.int64(one), 0),
         "num_experts": count,
         "num_experts_per_tok": c.whole("num_experts_per_tok") if count else 0,

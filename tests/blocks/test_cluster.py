@@ -146,7 +146,7 @@ GOOD = dict(blocks=2, block_size=1, cache_size=1, memory=[3, 3], tau=[1, 1], rtt
         (dict(memory_unit="Gb"), "memory_unit is 'Gb'"),
         (dict(time_unit="min"), "time_unit"),
         (dict(rent=[1, -1]), r"rent\[1\]"),
-        (dict(alike="yes"), "alike is 'yes'"),
+        (dict(exact="yes"), "exact is 'yes'"),
     ],
 )
 def test_bad_input_is_named(change, said):
@@ -233,7 +233,7 @@ def test_take_keeps_everything_of_a_server():
 def test_unlike_blocks_prove_nothing():
     error = Infeasible("it does not fit")
     assert THREE.proved(error) is error
-    unlike = replace(THREE, alike=False).proved(error)
+    unlike = replace(THREE, exact=False).proved(error)
     assert isinstance(unlike, NotFound) and "no proof" in str(unlike)
 
 

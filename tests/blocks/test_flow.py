@@ -167,7 +167,7 @@ def test_where_greedy_is_stuck():
     assert plan.cost == 10 and plan.gap < 1e-6
     with pytest.raises(Infeasible):
         route_exact(STUCK, STUCK_AT, 4)
-    unlike = Cluster(3, 1, 1, [5, 4, 6], [0, 2, 1], [1, 7, 7], alike=False)
+    unlike = Cluster(3, 1, 1, [5, 4, 6], [0, 2, 1], [1, 7, 7], exact=False)
     with pytest.raises(NotFound, match="no proof"):
         route_exact(unlike, STUCK_AT, 4)
 
@@ -254,7 +254,7 @@ def odd_cluster(rng, visitor):
         servers=[f"s{j}" for j in range(n)],
         clients=list("uvw"[:C]),
         memory_unit="GB",
-        alike=bool(rng.random() < 0.7),
+        exact=bool(rng.random() < 0.7),
     )
     given |= {name: value for name, value in more.items() if rng.random() < 0.2}
     given = {name: odd(rng, value, 0.03) for name, value in given.items()}

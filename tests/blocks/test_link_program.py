@@ -1,9 +1,29 @@
 "Enumeration and the program of the literature."
 
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from itertools import combinations_with_replacement, product
+
 import numpy as np
 import pytest
 
-from serving_or.blocks import Cluster, Infeasible, Placement, TooLarge, check
+from serving_or.blocks import (
+    BadPlan,
+    Chain,
+    Cluster,
+    Infeasible,
+    NotFound,
+    Placement,
+    TooLarge,
+    cg_bprr,
+    check,
+    coverage,
+    lone_bound,
+    milp,
+    route,
+    route_exact,
+    sweep,
+)
 from serving_or.blocks.link_program import (
     best_routing,
     enumeration,
@@ -13,8 +33,9 @@ from serving_or.blocks.link_program import (
     write_paper,
 )
 from serving_or.tools.programs import relaxation, solve
-from tests.instances import EXAMPLE_A
+from tests.instances import EXAMPLE_A, unequal_cluster
 from tests.instances import THREE as EXAMPLE_B
+from tests.long import cases
 
 
 def test_all_placements_are_listed_once():
@@ -70,3 +91,135 @@ def test_a_plan_written_and_solved_is_read_back(seed):
     placement, chains = read_paper(program, answer.x)
     both = [type(k)(0, k.servers, k.blocks, k.count) for k in chains]
     assert check(c, placement, both, 2).cost == pytest.approx(plan.cost)
+
+
+# blocks that are not alike, against sums over single blocks
+
+
+def by_hand(cluster, a, m, demand):
+    "The least total time of all routings of spans, block by block; infinite without one."
+    L, n = cluster.blocks, cluster.n
+    size, cache = (np.broadcast_to(s, L) for s in (cluster.block_size, cluster.cache_size))
+    left = [M - sum(size[b - 1] for b in range(x, x + k)) for M, x, k in zip(cluster.memory, a, m)]
+    if min(left) < 0:
+        return np.inf, []
+    spans, found = [set(range(x, x + k)) for x, k in zip(a, m)], []
+    for way in product(range(n), repeat=L):  # the server of each block
+        runs = [[b for b in range(1, L + 1) if way[b - 1] == j] for j in range(n)]
+        if all(
+            not run or (run == list(range(run[0], a[j] + m[j])) and set(run) <= spans[j])
+            for j, run in enumerate(runs)
+        ):
+            use = [sum(cache[b - 1] for b in run) for run in runs]
+            found.append((way, use))
+    best, chosen = np.inf, []
+    each = [list(combinations_with_replacement(found, q)) for q in demand]
+    for together in product(*each):
+        ways = [(c, way, use) for c, some in enumerate(together) for way, use in some]
+        if all(sum(use[j] for _, _, use in ways) <= left[j] for j in range(n)):
+            total = sum(
+                sum(cluster.tau[j] for j in way) + sum(cluster.rtt[c, j] for j in set(way))
+                for c, way, _ in ways
+            )
+            if total < best:
+                best, chosen = total, [(c, way) for c, way, _ in ways]
+    return best, chosen
+
+
+def all_spans(cluster):
+    "Every placement, also those that do not fit."
+    L = cluster.blocks
+    one = [(1, 0), *((a, m) for m in range(1, L + 1) for a in range(1, L + 2 - m))]
+    for held in product(one, repeat=cluster.n):
+        yield tuple(zip(*held))
+
+
+@pytest.mark.parametrize("seed", range(cases(400)))
+def test_unequal_blocks_against_sums_block_by_block(seed):
+    rng = np.random.default_rng([seed, 11])
+    clients = int(rng.integers(1, 3))
+    c = unequal_cluster(rng, L=int(rng.integers(2, 4)), clients=clients)
+    demand = rng.integers(0, 3 if clients == 2 else 4, clients)
+    best = np.inf
+    for a, m in all_spans(c):
+        total, chosen = by_hand(c, a, m, demand)
+        best = min(best, total)
+        if rng.random() < 0.05 and total < np.inf and demand.any():
+            placement = Placement(a, m)
+            assert route_exact(c, placement, demand).cost == pytest.approx(total / demand.sum())
+            chains = [Chain(k, *runs_of(way)) for k, way in chosen]
+            assert check(c, placement, chains, demand).cost == pytest.approx(total / demand.sum())
+            with suppress(NotFound):
+                assert route(c, placement, demand).cost >= total / demand.sum() - 1e-9
+        elif rng.random() < 0.05:
+            with pytest.raises((BadPlan, Infeasible)) if total == np.inf else nothing():
+                route_exact(c, Placement(a, m), demand)
+    mean = best / max(demand.sum(), 1)
+    for method in (enumeration, milp):
+        if mean < np.inf:
+            plan = method(c, demand)
+            assert plan.cost == pytest.approx(mean) and plan.status == "optimal"
+            assert lone_bound(c, demand) <= mean * (1 + 1e-9)
+        else:
+            with pytest.raises(Infeasible):
+                method(c, demand)
+
+
+def runs_of(way):
+    "Servers and numbers of blocks of a chain, from the server of each block."
+    servers = list(dict.fromkeys(way))
+    return servers, [way.count(j) for j in servers]
+
+
+@contextmanager
+def nothing():
+    yield
+
+
+@pytest.mark.parametrize("seed", range(cases(400)))
+def test_padded_blocks_give_plans_that_fit_and_prove_nothing(seed):
+    rng = np.random.default_rng([seed, 12])
+    c = unequal_cluster(rng, clients=1)
+    R, padded = int(rng.integers(1, 4)), c.padded()
+    assert padded.alike and (padded.exact == c.alike)
+    for method in (cg_bprr, sweep, milp):
+        try:
+            plan = method(padded, R)
+        except NotFound:
+            continue
+        except Infeasible:
+            assert c.alike
+            continue
+        assert c.alike or plan.status != "optimal"
+        assert check(c, plan.placement, plan.chains, R).cost == plan.cost
+        assert milp(c, R, start=replace(plan, cluster=c)).cost <= plan.cost * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("seed", range(cases(400)))
+def test_a_reservation_of_unequal_blocks_holds_whatever_the_chains(seed):
+    rng = np.random.default_rng([seed, 13])
+    c = unequal_cluster(rng, L=int(rng.integers(2, 9)))
+    a, design = rng.integers(1, c.blocks + 1, c.n), int(rng.integers(0, 4))
+    most = c.longest(design)[np.arange(c.n), a - 1]
+    size, cache = (np.broadcast_to(s, c.blocks) for s in (c.block_size, c.cache_size))
+    for M, x, m in zip(c.memory, a, most):
+        need = np.cumsum((size + design * cache)[x - 1 :])
+        assert m == (need <= M).sum()
+    assert (c.sessions(most, a)[most > 0] >= design).all()
+    held = Placement(a, most)
+    assert (coverage(c, held) >= design * held.hosts(c.blocks).any(axis=0)).all()
+    assert (c.earliest(a, a + most, c.slots(most, a))[most > 0] <= (a + most)[most > 0]).all()
+
+
+def test_doors_that_need_equal_blocks_say_so():
+    c = Cluster(3, [1, 2, 2], 1, [9, 9], [1, 1], [1, 1])
+    for call in (
+        lambda: cg_bprr(c, 1),
+        lambda: sweep(c, 1),
+        lambda: milp(c, 1, "paper"),
+        lambda: c.counts(1),
+        lambda: c.slots([1, 1]),
+        lambda: c.sessions([1, 1]),
+    ):
+        with pytest.raises(ValueError, match="this needs blocks that are alike.*padded"):
+            call()

@@ -159,7 +159,7 @@ def test_what_a_bound_ranges_over():
     assert check(THREE, BEST, WAYS, 4, bound=80 * (1 + 1e-12)).bound == 80
     assert check(THREE, BEST, WAYS, 4, bound=-np.inf).bound == 0
     # where blocks are not alike, the largest counts, and nothing is the best
-    unlike = replace(THREE, alike=False)
+    unlike = replace(THREE, exact=False)
     assert check(unlike, BEST, WAYS, 4, bound=80).status == "feasible"
     with pytest.raises(BadPlan):
         check(unlike, BEST, WAYS, 4, bound=80, status="optimal")

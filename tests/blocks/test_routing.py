@@ -1,6 +1,7 @@
 "Routing: dynamic programs against enumeration, networkx and scipy; bulk against one by one."
 
-from itertools import product
+from dataclasses import replace
+from itertools import combinations_with_replacement, product
 
 import networkx as nx
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from serving_or import blocks
 from serving_or.blocks.cluster import Cluster
 from serving_or.blocks.plan import BadPlan, Chain, NoRoute, Placement, check, token_time, visits
 from serving_or.blocks.routing import (
@@ -16,13 +18,16 @@ from serving_or.blocks.routing import (
     bulk,
     cheapest,
     chosen_chain,
+    direct_bound,
+    direct_floor,
     entries,
     lone_bound,
+    plan_direct,
     route,
     route_direct,
 )
 from serving_or.tools.answers import Infeasible, NotFound, Scope
-from tests.instances import BAD_REQUESTS, placed_cluster
+from tests.instances import BAD_REQUESTS, placed_cluster, unequal_cluster
 from tests.long import cases
 
 FAST = settings(max_examples=cases(2000, 100), deadline=None)
@@ -309,7 +314,9 @@ def test_edges_of_the_input():
     twins = Cluster(3, 1, 1, [9, 9], [2, 2], [1, 1])
     plan = route(twins, Placement([1, 1], [3, 3]), 4)  # two each, the first server first
     assert [(c.servers, c.count) for c in plan.chains] == [((0,), 2), ((1,), 2)] and plan.cost == 7
-    assert entries(Placement([1, 2, 1], [3, 2, 0]), [np.inf, -5, 3]).tolist() == [1, 4, 1]
+    assert entries(
+        Cluster(4, 1, 1, [9] * 3, 1, [1] * 3), Placement([1, 2, 1], [3, 2, 0]), [np.inf, -5, 3]
+    ).tolist() == [1, 4, 1]
     with pytest.raises(ValueError, match="hop"):
         Hops(twins, Placement([1, 1], [3, 3]))
 
@@ -374,10 +381,112 @@ def test_slots_of_the_caller_stay():
 
 
 def test_where_blocks_are_not_alike_nothing_is_proved():
-    cluster = Cluster(4, 4, 1, memory=[9, 9], tau=[1, 1], rtt=[1, 1], alike=False)
+    cluster = Cluster(4, 4, 1, memory=[9, 9], tau=[1, 1], rtt=[1, 1], exact=False)
     for call in (
         lambda: route(cluster, Placement([1, 3], [1, 1]), 1),
         lambda: lone_bound(cluster, 1),
     ):
         with pytest.raises(NotFound, match="no proof"):
             call()
+
+
+# plans whose servers forward
+
+
+def best_forwarded(cluster, demand):
+    "The least mean cost over all placements and forwarded routings, by trying them."
+    L, best, n = cluster.blocks, np.inf, cluster.n
+    one = [(1, 0), *((a, m) for m in range(1, L + 1) for a in range(1, L + 2 - m))]
+    size, cache = (np.broadcast_to(s, L) for s in (cluster.block_size, cluster.cache_size))
+    for held in product(one, repeat=n):
+        placement = Placement(*zip(*held))
+        room = [M - size[a - 1 : a - 1 + m].sum() for M, (a, m) in zip(cluster.memory, held)]
+        if min(room) < 0:
+            continue
+        ways = []
+        for servers, run in all_chains(cluster, placement, np.full(n, L)):
+            e, use = 1 + np.cumsum(run), np.zeros(n)
+            use[list(servers)] = [cache[x - k - 1 : x - 1].sum() for x, k in zip(e, run)]
+            ways.append((servers, run, use))
+        each = [combinations_with_replacement(range(len(ways)), int(q)) for q in demand]
+        for chosen in product(*each):
+            if (sum(ways[w][2] for some in chosen for w in some) <= np.array(room)).all():
+                total = sum(
+                    token_time(cluster, Chain(c, *ways[w][:2]), forward=True)
+                    for c, some in enumerate(chosen)
+                    for w in some
+                )
+                best = min(best, total)
+    return best / demand.sum()
+
+
+@pytest.mark.parametrize("seed", range(cases(400)))
+def test_forwarded_plans_and_their_bounds_against_all_plans(seed):
+    rng = np.random.default_rng([seed, 14])
+    c = unequal_cluster(rng, L=int(rng.integers(2, 4)), clients=int(rng.integers(1, 3)))
+    c = replace(c, hop=rng.integers(0, 15, (c.n, c.n)))
+    demand = rng.multinomial(int(rng.integers(1, 4)), np.ones(len(c.clients)) / len(c.clients))
+    best = best_forwarded(c, demand)
+    if best == np.inf:
+        with pytest.raises((Infeasible, NotFound)):
+            plan_direct(c, demand)
+        return
+    assert direct_bound(c, demand) <= best * (1 + 1e-9)
+    # any bound on relayed plans of the floor
+    assert blocks.milp(direct_floor(c), demand).bound <= best * (1 + 1e-9)
+    try:
+        plan = plan_direct(c, demand)
+    except NotFound as error:
+        assert error.bound <= best * (1 + 1e-9)
+        return
+    assert plan.forward and best * (1 - 1e-9) <= plan.cost <= plan.guarantee * (1 + 1e-9)
+    assert plan.status != "optimal" or plan.cost == pytest.approx(best)
+    assert check(c, plan.placement, plan.chains, demand, plan.bound, forward=True) == replace(
+        plan, guarantee=np.inf, design=None
+    )
+
+
+@pytest.mark.parametrize("seed", range(cases(400)))
+def test_a_relayed_promise_holds_forwarded_where_hops_are_no_slower(seed):
+    rng = np.random.default_rng([seed, 15])
+    n, clients = int(rng.integers(2, 8)), int(rng.integers(1, 3))
+    where = rng.uniform(0, 50, (n + clients, 2))
+    far = np.linalg.norm(where[:, None] - where, axis=2)
+    overhead = float(rng.choice([0, 5, 50]))
+    c = Cluster(
+        int(rng.integers(1, 9)),
+        4,
+        1,
+        rng.integers(8, 60, n),
+        rng.integers(1, 9, n),
+        far[n:, :n] + overhead,
+        hop=far[:n, :n] / 2 + overhead,
+    )
+    R = int(rng.integers(1, 5))
+    try:
+        plan = blocks.cg_bprr(c, R)
+    except (NotFound, Infeasible):
+        return
+    direct = route(c, plan.placement, R, forward=True)
+    assert direct.cost <= plan.cost * (1 + 1e-12) <= plan.guarantee * (1 + 1e-9)
+    # so the promise may be given along with the forwarded plan
+    check(c, plan.placement, direct.chains, R, forward=True, guarantee=plan.guarantee)
+    assert direct_bound(c, R) <= direct.cost * (1 + 1e-12)
+
+
+def test_forwarding_needs_hops_and_says_what_is_proved():
+    c = Cluster(4, 4, 1, [16, 12], [10, 20], [10, 10])
+    for door in (plan_direct, direct_bound):
+        with pytest.raises(ValueError, match="hop is None"):
+            door(c, 1)
+    far = replace(c, hop=np.full((2, 2), 5.0))
+    assert plan_direct(far, 0).cost == 0 == direct_bound(far, 0)
+    with pytest.raises(Infeasible, match="no forwarded chain"):
+        plan_direct(replace(far, memory=[4, 4]), 1)
+    with pytest.raises(NotFound):
+        plan_direct(replace(far, memory=[4, 4], exact=False), 1)
+    # out of a server's way there may be none back
+    cut = replace(far, hop=np.full((2, 2), np.inf))
+    with pytest.raises(Infeasible):
+        direct_bound(cut, 1)
+    assert direct_bound(replace(cut, memory=[40, 12]), 1) == 50
