@@ -24,18 +24,27 @@ GREEDY = experts.RegularizedGreedy
 MADE = {
     "Follow": {
         "": lambda: experts.Follow(experts.last, 2),
+        "committed": lambda: experts.Follow(experts.last, 2, commit=True, seed=1),
         "ewma": lambda: experts.Follow(experts.ewma(0.5), 3),
     },
     "Mix": {
         "": lambda: experts.Mix([experts.Never(), GREEDY(), experts.Follow(experts.last, 2)]),
+        "linear": lambda: experts.Mix(
+            [experts.ReverseEntropy(), GREEDY(), experts.Never()], weights="linear"
+        ),
         "drawn": lambda: experts.Mix([experts.Chase(), experts.Myopic()], 0.5, seed=3),
         "nested": lambda: experts.Mix([experts.Mix([GREEDY(0.1), GREEDY()]), experts.Chase()]),
     },
     "Rounded": {
         "": lambda: experts.Rounded(GREEDY(), experts.Credit()),
         "threshold": lambda: experts.Rounded(GREEDY(), experts.Threshold(5)),
+        "thresholds": lambda: experts.Rounded(GREEDY(), experts.Threshold(5, common=False)),
     },
-    "RegularizedGreedy": {"": GREEDY, "log": lambda: GREEDY(3.0)},
+    "RegularizedGreedy": {"": GREEDY, "3": lambda: GREEDY(3.0)},
+    "ReverseEntropy": {"": experts.ReverseEntropy, "2": lambda: experts.ReverseEntropy(2.0)},
+    "Threshold": {"": experts.Threshold, "each": lambda: experts.Threshold(3, common=False)},
+    "Hysteresis": {"": experts.Hysteresis, "narrow": lambda: experts.Hysteresis(1.3)},
+    "Credit": {"": experts.Credit, "little": lambda: experts.Credit(0.3)},
     "seasonal": {"": lambda: experts.seasonal(2)},
     "ewma": {"": lambda: experts.ewma(0.3)},
     "last": {"": lambda: experts.last},
