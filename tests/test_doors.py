@@ -264,6 +264,18 @@ def calls():
             blocks.chain_bound,
             {"cluster": c, "requests": R, "tolerance": 1e-6, "time_limit": TIME_LIMIT},
         ),
+        "blocks.strip_bound": (
+            blocks.strip_bound,
+            {"cluster": c, "requests": R, "start": plan(), "time_limit": TIME_LIMIT},
+        ),
+        "blocks.exit_bound": (
+            blocks.exit_bound,
+            {"cluster": c, "requests": R, "time_limit": TIME_LIMIT},
+        ),
+        "blocks.best_bound": (
+            blocks.best_bound,
+            {"cluster": c, "requests": R, "start": plan(), "time_limit": TIME_LIMIT},
+        ),
         "blocks.improve": (blocks.improve, {"plan": plan(), "time_limit": 0.05, "seed": 0}),
         "blocks.place_robust": (blocks.place_robust, {"cluster": c, "requests": 1, "failures": 1}),
         "blocks.robust": (blocks.robust, {"cluster": c, "requests": 1, "failures": 1}),
@@ -515,7 +527,7 @@ def test_answers_are_frozen_equal_saved_and_read_back(name, tmp_path):
 
 
 # answers that hold seconds
-TIMED = {"blocks.chain_bound"}
+TIMED = {f"blocks.{name}_bound" for name in ("chain", "strip", "exit", "best")}
 
 
 def test_answers_and_errors_go_through_a_process_pool():

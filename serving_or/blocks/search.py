@@ -405,6 +405,8 @@ LONGEST = 15
 def in_segments(search: Search) -> Placement | None:
     "The best way to cut the line into segments whose programs have been solved; one length more."
     table, L, n = search.tables, search.cluster.blocks, len(search.usable)
+    if len(np.unique(search.groups[search.usable])) != 1:
+        return None
     length = 1 + max((length for length, _ in table), default=0)
     each = length * n / L
     for q in range(max(int(0.9 * each), 1), min(int(np.ceil(1.15 * each)), n) + 1):
@@ -442,11 +444,12 @@ def _best_cuts(values: dict, blocks: int, servers: int) -> tuple[float, list]:
                 better = way < F[x, q:] * (1 - ROUNDING)
                 F[x, q:][better] = way[better]
                 chosen[x, q:][better] = length, q
-    x, u, parts = blocks, int(F[blocks].argmin()), []
-    while x > 0 and np.isfinite(F[blocks, u]):
+    value, parts = float(F[blocks].min()), list[tuple]()
+    x, u = blocks if value < np.inf else 0, int(F[blocks].argmin())
+    while x > 0:
         parts.append(tuple(chosen[x, u].tolist()))
         x, u = x - parts[-1][0], u - parts[-1][1]
-    return float(F[blocks].min()), parts
+    return value, parts
 
 
 def _in_a_row(search: Search, parts: list) -> Placement:
