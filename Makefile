@@ -5,6 +5,8 @@ PYTHON  ?= python3
 # The newest versions that ran together; constraints-oldest.txt has the oldest.
 LOCK    ?= constraints.txt
 WORKERS ?= 2
+# A folder with Pyodide, to be put into the site; without one, live examples fetch it from its own host.
+PYODIDE ?=
 PORT    ?= 8000
 HTML    := book/_build/html
 LIVE    := book/_build/live
@@ -22,7 +24,7 @@ export PATH := $(BIN):$(PATH)
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*##/\t/'
 
-book: $(HTML)/.built  ## build the book in book/_build/html
+book: $(HTML)/.built  ## build the book in book/_build/html (PYODIDE=folder: no foreign host, ever)
 	@echo "The book is $(CURDIR)/$(HTML)/index.html (make serve shows it)"
 
 # live.json changes with any file of the package, and only then.
@@ -68,7 +70,7 @@ $(EXPORT): $(VENV)/ready $(SOURCES)
 
 # The wheel that runs in the reader's browser: built again only when a file of the package has changed.
 $(LIVE)/live.json: $(EXPORT) FORCE
-	python book/_ext/live_wheel.py $(LIVE)
+	python book/_ext/live_wheel.py $(LIVE) $(PYODIDE)
 
 $(VENV)/ready: settings.ini setup.py pyproject.toml $(LOCK)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

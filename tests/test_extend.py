@@ -54,7 +54,7 @@ def test_the_chapter_is_in_its_place(clone):
     toc = (clone / "_toc.yml").read_text().splitlines()
     line = f"  - file: nbs/experts/{new.stem}"
     assert toc[toc.index(line) - 1] == f"  - file: nbs/experts/{last.stem}"
-    assert toc[toc.index("- caption: Harbour") + 2] == "  - file: nbs/harbour/01_quay"
+    assert toc[toc.index("- caption: Harbour") + 3] == "  - file: nbs/harbour/01_quay"
     assert toc.index("- caption: Harbour") < toc.index("- caption: Tools")
     ids = [{c["id"] for c in json.loads(p.read_text())["cells"]} for p in clone.rglob("*.ipynb")]
     assert sum(map(len, ids)) == len(set.union(*ids))
@@ -90,7 +90,8 @@ def test_the_chapter_is_in_the_book(clone, book):
     page = (html / f"nbs/experts/{stem}.html").read_text(encoding="utf-8")
     assert 'data-call="serving_or.experts.newcomer:newcomer_present"' in page
     assert "6.0 requests" in page
-    reference = (html / "book/api.html").read_text(encoding="utf-8")
+    assert f"E{int(stem[:2])}." in page and "Figure E" in page
+    reference = (html / "book/reference/experts.newcomer.html").read_text(encoding="utf-8")
     assert "serving_or.experts.newcomer.in_newcomer" in reference
     assert f"{stem}.html" in (html / "book/index.html").read_text(encoding="utf-8")
 

@@ -1,8 +1,9 @@
 """Build the wheel that runs in the reader's browser, and say in live.json where it is.
 
-    python book/_ext/live_wheel.py FOLDER
+    python book/_ext/live_wheel.py FOLDER [PYODIDE]
 
-Nothing is built when no file of the package has changed since the last time.
+With a folder that holds Pyodide, the interpreter and what live examples load are put beside it, and
+a page asks no foreign host. Nothing is built when nothing has changed since the last time.
 """
 
 import hashlib
@@ -14,8 +15,12 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-# Python 3.14 with NumPy 2.4 and SciPy 1.18
-PYODIDE = "https://cdn.jsdelivr.net/pyodide/v314.0.7/full/"
+# Python 3.12 with NumPy 2.0.2 and SciPy 1.14.1: the newest on which all live examples are tested
+VERSION = "0.27.7"
+PYODIDE = f"https://cdn.jsdelivr.net/pyodide/v{VERSION}/full/"
+PYTHON = "3.12"
+PARTS = ("pyodide.mjs", "pyodide.asm.*", "python_stdlib.zip", "pyodide-lock.json")
+PACKAGES = ("numpy", "scipy")
 PIP = [sys.executable, "-m", "pip", "wheel", "-q", "--disable-pip-version-check"]
 ALSO = ("settings.ini", "setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE")
 
@@ -54,18 +59,46 @@ def build(files, folder):
     return wheel
 
 
-def main(folder):
+def needed(lock, names):
+    """The files of some packages and of what they depend on."""
+    found, todo = {}, list(names)
+    while todo:
+        entry = lock["packages"][todo.pop()]
+        found[entry["name"]] = entry["file_name"]
+        todo += [name for name in entry["depends"] if name not in found]
+    return sorted(found.values())
+
+
+def bundle(source, folder):
+    """Copy an interpreter beside the wheel; what it is called from there."""
+    lock = json.loads((source / "pyodide-lock.json").read_text(encoding="utf-8"))
+    if lock["info"]["python"][:4] != PYTHON:
+        sys.exit(f"{source} has Python {lock['info']['python']}; the book is tested with {PYTHON}")
+    files = [path for part in PARTS for path in sorted(source.glob(part))]
+    files += [source / name for name in needed(lock, PACKAGES)]
+    to = folder / "pyodide"
+    shutil.rmtree(to, ignore_errors=True)
+    to.mkdir()
+    for path in files:
+        shutil.copy2(path, to)
+    return "pyodide/"
+
+
+def main(folder, pyodide=""):
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     config = folder / "live.json"
     files = sources()
-    now = digest(files)
+    now = digest(files) + str(pyodide)
     old = json.loads(config.read_text()) if config.is_file() else {}
     if old.get("digest") == now and (folder / old["wheel"]).is_file():
         return
-    new = {"pyodide": PYODIDE, "wheel": build(files, folder).name, "digest": now}
+    where = bundle(Path(pyodide), folder) if pyodide else PYODIDE
+    if not pyodide:
+        shutil.rmtree(folder / "pyodide", ignore_errors=True)
+    new = {"pyodide": where, "wheel": build(files, folder).name, "digest": now}
     config.write_text(json.dumps(new, indent=1))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:3])

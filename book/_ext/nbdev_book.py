@@ -3,19 +3,22 @@
 * Notebooks are read with their nbdev directives turned into cell tags, so the sources keep their
   ``#|`` lines and the reader never sees one.
 * A chapter is run again when its text, or a module or data file that it imports, has changed.
-* The reference page lists the doors of each part, then every exported module, so that a new
-  chapter is in it by itself.
-* The formulas' one script and the wheel for the live examples are put beside the pages.
+* A cell's caption becomes a directive behind it (`captions`), its directives are told to what
+  folds code (`folds`), and under a chapter's claim stand what to read before and its module.
+* The formulas' scripts and the wheel for the live examples are put beside the pages.
 """
 
 import ast
 import hashlib
 import re
+import shutil
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
 import nbformat
+from captions import of_cell
+from chapter_numbers import number_of
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = "serving_or"
@@ -29,7 +32,6 @@ TAGS = {
     ("hide_output", None): "remove-output",
     ("echo", "false"): "remove-input",
     ("output", "false"): "remove-output",
-    ("code-fold", "true"): "hide-input",
     ("eval", "false"): "skip-execution",
 }
 
@@ -38,7 +40,7 @@ def split_directives(source):
     "Return the leading ``#|`` lines of a cell as (name, value) pairs, and the rest."
     found, lines = [], source.splitlines(keepends=True)
     while lines and (hit := DIRECTIVE.match(lines[0].strip())):
-        found.append((hit["name"], hit["value"].lower()))
+        found.append((hit["name"], hit["value"]))
         lines.pop(0)
     return found, "".join(lines).lstrip("\n")
 
@@ -110,6 +112,75 @@ def digest(modules, own=""):
     return h.hexdigest()[:12]
 
 
+def chapter_of(module):
+    "The page of a module's chapter, or None."
+    part, _, name = module.removeprefix(f"{PACKAGE}.").partition(".")
+    found = sorted(ROOT.glob(f"nbs/{part}/*_{name}.ipynb")) if name else []
+    return found[0].relative_to(ROOT).with_suffix("").as_posix() if found else None
+
+
+def title_of(page):
+    "The title of a chapter, from its first heading."
+    nb = nbformat.read(ROOT / f"{page}.ipynb", as_version=4)
+    texts = (cell.source for cell in nb.cells if cell.cell_type == "markdown")
+    return next(re.search(r"^# (.*)", text, re.M)[1].strip() for text in texts)
+
+
+def link_to(page):
+    "A link to a chapter, with its number."
+    return f"{{doc}}`{number_of(page)} {title_of(page)} </{page}>`"
+
+
+def before(module):
+    "The chapters of the same part on which a module rests, without those that others rest on."
+
+    def in_part(name):
+        part = module.rpartition(".")[0]
+        return {n for n in module_imports(name) if n.rpartition(".")[0] == part} - {name}
+
+    direct = in_part(module)
+    behind, todo = set(), set().union(*map(in_part, direct)) if direct else set()
+    while todo:
+        behind |= todo
+        todo = set().union(*map(in_part, todo)) - behind
+    return sorted(page for name in direct - behind if (page := chapter_of(name)))
+
+
+def compass(own):
+    "Under the claim: what to read before, and the module."
+    module = f"{PACKAGE}.{own}"
+    if not module_file(module):
+        return ""
+    parts = [", ".join(map(link_to, before(module)))]
+    said = f"Rests on {parts[0]}. " if parts[0] else ""
+    said += f"Module {{doc}}`{module} </book/reference/{own}>`."
+    return f"\n:::{{container}} compass\n{said}\n:::\n"
+
+
+def with_captions(nb, module):
+    "Behind each cell that has a caption, a cell with the directive that numbers it."
+    cells = []
+    for cell in nb.cells:
+        cells.append(cell)
+        if cell.cell_type == "code" and "remove-cell" not in cell.metadata.get("tags", []):
+            found = of_cell(cell.source, cell.metadata["told"], module)
+            if found:
+                text = "::::{{cell-caption}} {}\n{}\n::::".format(*found)
+                cells.append(nbformat.v4.new_markdown_cell(text))
+    nb.cells = cells
+
+
+STYLE = "from serving_or.tools.plots import style\nstyle()"
+
+
+def with_style(nb):
+    "Matplotlib's figures in the book's style, where a chapter has any."
+    code = [cell for cell in nb.cells if cell.cell_type == "code"]
+    if any(re.search(r"^import matplotlib|plt\.", cell.source, re.M) for cell in code):
+        hidden = nbformat.v4.new_code_cell(STYLE, metadata={"tags": ["remove-cell"], "told": {}})
+        nb.cells.insert(nb.cells.index(code[0]) + 1, hidden)
+
+
 def read_notebook(text):
     "Parse notebook JSON, turning nbdev directives into MyST-NB cell tags."
     nb = nbformat.reads(text, as_version=4)
@@ -122,11 +193,19 @@ def read_notebook(text):
         directives, cell.source = split_directives(cell.source)
         tags = cell.metadata.setdefault("tags", [])
         for name, value in directives:
-            tag = TAGS.get((name, value)) or TAGS.get((name, None))
+            tag = TAGS.get((name, value.lower())) or TAGS.get((name, None))
             if tag and tag not in tags:
                 tags.append(tag)
+        cell.metadata["told"] = dict(directives)
         if not cell.source.strip() and "remove-cell" not in tags:
             tags.append("remove-cell")
+    title = next((cell for cell in nb.cells if cell.cell_type == "markdown"), None)
+    if own and title is not None:
+        claim = re.search(r"^>.*\n?(>.*\n?)*", title.source, re.M)
+        end = claim.end() if claim else len(title.source)
+        title.source = f"{title.source[:end]}{compass(own[0])}\n{title.source[end:]}"
+    with_captions(nb, own[0].rpartition(".")[2] if own else "page")
+    with_style(nb)
     # The execution cache looks at cells alone: this one carries what they import. It is the last,
     # so that the title stays first.
     nb.cells.append(
@@ -135,39 +214,31 @@ def read_notebook(text):
     return nb
 
 
-def front_doors():
-    "Of each part: its name, what it says of itself, and its doors with their modules."
-    for path in sorted((ROOT / PACKAGE).glob("*/__init__.py")):
-        tree, part = ast.parse(path.read_text(encoding="utf-8")), f"{PACKAGE}.{path.parent.name}"
-        doors = []
-        for node in tree.body:
-            if isinstance(node, ast.ImportFrom):
-                above = part.split(".")[: 3 - node.level] if node.level else []
-                module = ".".join([*above, node.module])
-                doors += [(alias.name, f"{module}.{alias.name}") for alias in node.names]
-        yield part, ast.get_docstring(tree) or "", doors
-
-
-def list_modules(app, docname, source):
-    "Append to the reference page the doors of each part, then one section a module."
-    if docname != "book/api":
-        return
-    for part, said, doors in front_doors():
-        listed = ", ".join(f"{{py:obj}}`{name} <{target}>`" for name, target in doors)
-        source[0] += f"\n## {part}\n\n{said}\n\n{listed}\n"
-    for name, path in sorted(all_modules().items()):
-        if path.name.startswith("_"):
-            continue
-        source[0] += f"\n## {name}\n\n```{{eval-rst}}\n.. automodule:: {name}\n   :members:\n```\n"
+MATHJAX = (
+    *("startup.js", "core.js", "input/tex.js", "output/chtml.js", "output/chtml/fonts/tex.js"),
+    *("a11y/assistive-mml.js", "output/chtml/fonts/woff-v2"),
+)
 
 
 def add_static(app, config):
-    "Bundle the formulas' script and, where it has been built, the live examples' wheel."
-    package = Path(find_spec("sphinx-mathjax-offline").origin).parent
-    config.html_static_path.append(str(package / "static/mathjax" / config.mathjax_path))
+    "Where it has been built, the wheel of the live examples stands beside the pages."
     live = ROOT / "book/_build/live"
     if live.is_dir():
         config.html_static_path.append(str(live))
+
+
+def add_formulas(app, wrong):
+    "The scripts and fonts that draw formulas: those of MathJax that the pages use."
+    if wrong or app.builder.name != "html":
+        return
+    package = Path(find_spec("sphinx-mathjax-offline").origin).parent
+    for name in MATHJAX:
+        source, to = package / "static/mathjax" / name, Path(app.outdir, "_static/mathjax", name)
+        to.parent.mkdir(parents=True, exist_ok=True)
+        if source.is_dir():
+            shutil.copytree(source, to, dirs_exist_ok=True)
+        else:
+            shutil.copy2(source, to)
 
 
 def without_thebe(app, config):
@@ -184,5 +255,7 @@ def without_thebe(app, config):
 def setup(app):
     app.connect("config-inited", without_thebe)
     app.connect("config-inited", add_static)
-    app.connect("source-read", list_modules)
+    app.connect("build-finished", add_formulas)
+    for other in ("folds", "captions", "chapter_numbers", "reference", "pages"):
+        app.setup_extension(other)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

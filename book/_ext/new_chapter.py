@@ -132,7 +132,8 @@ def with_line(toc, part, number, name):
     else:
         captions = [f"- caption: {caption}" for caption in LAST_PARTS]
         at = next((i for i, text in enumerate(lines) if text in captions), len(lines))
-        lines[at:at] = [f"- caption: {part.replace('_', ' ').capitalize()}", "  chapters:", line]
+        caption = f"- caption: {part.replace('_', ' ').capitalize()}"
+        lines[at:at] = [caption, "  numbered: 2", "  chapters:", line]
     return "\n".join(lines) + "\n"
 
 

@@ -12,8 +12,8 @@ import inspect
 import json
 import os
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from html import escape
 from itertools import product
 from math import prod
@@ -58,9 +58,13 @@ class Control:
     start : object
         Where it starts; None for the first value.
     labels : tuple of str
-        What a menu shows for each value.
+        What the page shows for each value.
     step : float
         Between two values of a slider.
+    words : str
+        Its name for the reader; by default the argument's.
+    unit : str
+        Shown behind each value.
     """
 
     name: str
@@ -69,6 +73,8 @@ class Control:
     start: Any = None
     labels: tuple = ()
     step: float = 1
+    words: str = ""
+    unit: str = ""
 
 # %% ../../nbs/tools/03_live.ipynb #c5af6fb6
 FORMS = "give (low, high), (low, high, step), a list, a dictionary or a bool"
@@ -81,7 +87,7 @@ def _is_range(given):
 
 
 def _slider(name, low, high, step=None):
-    "A slider over whole numbers, or over floats that are rounded as JavaScript writes them."
+    "A slider over whole numbers, or over floats with twelve digits."
     whole = all(isinstance(v, int) for v in (low, high, step) if v is not None)
     if step is None:
         step = 1 if whole else (high - low) / 20
@@ -91,20 +97,28 @@ def _slider(name, low, high, step=None):
             " positive step"
         )
     steps = range(int((high - low) / step + 1e-9) + 1)
-    values = tuple(low + i * step if whole else round(low + i * step, 9) for i in steps)
-    return Control(name, "slider", values, step=step)
+    values = tuple(low + i * step if whole else float(f"{low + i * step:.12g}") for i in steps)
+    return Control(name, "slider", values, labels=tuple(f"{v:.6g}" for v in values), step=step)
+
+
+def _plain(value):
+    "A NumPy number as Python's own; anything else as it is."
+    return value.item() if hasattr(value, "item") else value
 
 
 def _control(name, given):
     "What one argument's range means."
     if isinstance(given, bool):
-        return Control(name, "box", (False, True), given)
+        return Control(name, "box", (False, True), given, labels=("no", "yes"))
     if isinstance(given, dict):
-        return Control(name, "menu", tuple(given.values()), labels=tuple(map(str, given)))
+        values = tuple(map(_plain, given.values()))
+        return Control(name, "menu", values, labels=tuple(map(str, given)))
     if isinstance(given, list):
-        return Control(name, "menu", tuple(given), labels=tuple(map(str, given)))
-    if _is_range(given):
-        return _slider(name, *given)
+        values = tuple(map(_plain, given))
+        return Control(name, "menu", values, labels=tuple(map(str, values)))
+    plain = tuple(map(_plain, given)) if isinstance(given, tuple) else given
+    if _is_range(plain):
+        return _slider(name, *plain)
     raise ValueError(f"interact: {name!r} is {given!r}; {FORMS}")
 
 # %% ../../nbs/tools/03_live.ipynb #13904c3d
@@ -143,7 +157,7 @@ def controls(function: Callable, **arguments: Any) -> list[Control]:
                 f"interact: {name!r} starts at {start!r}, which is not among its values"
                 f" {control.values[:3]} ... {control.values[-1:]}"
             )
-        found.append(Control(**{**vars(control), "start": start}))
+        found.append(replace(control, start=start, words=name.replace("_", " ")))
     return found
 
 # %% ../../nbs/tools/03_live.ipynb #913e0bd8
@@ -204,50 +218,80 @@ def exported(function: Callable) -> str:
     return f"{homes[0]}:{name}"
 
 # %% ../../nbs/tools/03_live.ipynb #c17902a2
-# pictures that a page may hold for one example; about 5 kB each
-STATES = 60
+# pictures that a page may hold for one example, and their size together
+STATES, BYTES = 60, 300_000
+# megabytes that a browser fetches for Python with this package, and for others; a test adds them
+MEGABYTES = {"": 14.8, "numpy": 3.1, "scipy": 19.6}
 
 
-def _key(values):
-    "A state's name, as JavaScript writes the same values."
-    values = [int(v) if isinstance(v, float) and v.is_integer() else v for v in values]
-    return json.dumps(values, separators=(",", ":"), ensure_ascii=False)
+def _spread(n, held, start):
+    "Positions that a control of n values keeps: evenly spread, the start among them."
+    kept = {round(i * (n - 1) / max(held - 1, 1)) for i in range(held)}
+    if start not in kept:
+        inner = kept - {0, n - 1} if held > 2 else kept
+        kept -= {min(inner, key=lambda i: abs(i - start))}
+    return sorted(kept | {start})
+
+
+def _held(found, most):
+    "Of each control, the positions that the page has pictures of."
+    counts = [len(c.values) for c in found]
+    while prod(counts) > most and max(counts) > 1:
+        counts[counts.index(max(counts))] -= 1
+    return [_spread(len(c.values), n, _at(c)) for c, n in zip(found, counts)]
+
+
+def _at(c):
+    "The position where a control starts."
+    return c.values.index(c.start)
 
 
 def _states(call, found):
-    "The picture of each state that the page holds, by its key."
-    start = tuple(c.start for c in found)
-    few = prod(len(c.values) for c in found) <= STATES
-    held = product(*(c.values for c in found)) if few else [start]
-    names = [c.name for c in found]
-    return {_key(v): answer(call, json.dumps(dict(zip(names, v, strict=True)))) for v in held}
+    "What each control keeps, and the picture of each stored state by its positions."
 
+    def picture(at):
+        return answer(call, json.dumps({c.name: c.values[i] for c, i in zip(found, at)}))
 
-def _option(value, label, start):
-    "One choice of a menu."
-    selected = " selected" if value == start else ""
-    return f'<option value="{escape(json.dumps(value))}"{selected}>{escape(label)}</option>'
-
-
-def _field(c):
-    "The input of a control, with its label."
-    if c.kind == "slider":
-        ends = f'min="{c.values[0]}" max="{c.values[-1]}" step="{c.step}" value="{c.start}"'
-        field = f'<input type="range" name="{c.name}" {ends}><output>{c.start}</output>'
-    elif c.kind == "menu":
-        options = (_option(v, label, c.start) for v, label in zip(c.values, c.labels, strict=True))
-        field = f'<select name="{c.name}">{"".join(options)}</select>'
-    else:
-        field = f'<input type="checkbox" name="{c.name}"{" checked" if c.start else ""}>'
-    return f"<label>{escape(c.name.replace('_', ' '))} {field}</label>"
+    most = min(STATES, max(1, BYTES // len(picture([_at(c) for c in found]))))
+    held = _held(found, most)
+    return held, {",".join(map(str, at)): picture(at) for at in product(*held)}
 
 # %% ../../nbs/tools/03_live.ipynb #82b4d926
+def _field(c, held):
+    "The input of a control, with its label, its values as JSON, and the positions that are held."
+    words, at, unit = escape(c.words or c.name), _at(c), f" {c.unit}" if c.unit else ""
+    data = (
+        f'name="{c.name}" data-kind="{type(c.values[0]).__name__}" data-unit="{escape(unit)}"'
+        f' data-values="{escape(json.dumps([json.dumps(v) for v in c.values]))}"'
+    )
+    if c.kind == "menu":
+        options = "".join(
+            f'<option value="{i}"{" selected" if i == at else ""}>{escape(label + unit)}</option>'
+            for i, label in enumerate(c.labels)
+        )
+        return f"<label>{words} <select {data}>{options}</select></label>"
+    if c.kind == "box":
+        return f'<label>{words} <input type="checkbox" {data}{" checked" if at else ""}></label>'
+    ends = f'min="0" max="{len(held) - 1}" value="{held.index(at)}" data-held="{json.dumps(held)}"'
+    shown = escape(c.labels[at] + unit)
+    slider = f'<input type="range" {data} {ends} step="1" aria-valuetext="{shown}">'
+    return f"<label>{words} {slider}<output>{shown}</output></label>"
+
+
+def _adds(found, held):
+    "Whether Python adds anything: positions that are not stored, or numbers to type."
+    return any(c.kind == "slider" or len(h) < len(c.values) for c, h in zip(found, held))
+
+
 PAGE = """<div class="live" data-call="{call}" data-packages="{packages}">\
-<form class="live-controls" autocomplete="off">{fields}\
-<button type="button" class="live-start">Run it live</button></form>\
-<p class="live-said" role="status"></p>\
-<div class="live-out" aria-live="polite">{picture}</div>\
+<form class="live-controls" autocomplete="off">{fields}{button}</form>\
+<p class="live-said"></p><p class="live-read" role="status"></p>\
+<div class="live-out">{picture}</div>\
 <script type="application/json" class="live-states">{states}</script></div>"""
+BUTTON = (
+    '<button type="button" class="live-start" title="{title}">Run it live ({size:.0f} MB)</button>'
+)
+TITLE = "Starts Python in this page, for finer steps and numbers of your own"
 
 # %% ../../nbs/tools/03_live.ipynb #52b5a10d
 def page(function: Callable, found: Sequence[Control], packages: Sequence[str]) -> Picture:
@@ -268,15 +312,17 @@ def page(function: Callable, found: Sequence[Control], packages: Sequence[str]) 
         HTML; its pictures are computed here, by the package's own function.
     """
     call = exported(function)
-    states = _states(call, found)
+    held, states = _states(call, found)
     # must not close the script element
     data = json.dumps(states, ensure_ascii=False).replace("</", "<\\/")
+    size = sum(MEGABYTES.get(name, 0) for name in ("", *packages))
     return Picture(
         PAGE.format(
             call=call,
             packages=" ".join(packages),
-            fields="".join(map(_field, found)),
-            picture=states[_key(c.start for c in found)],
+            fields="".join(_field(c, h) for c, h in zip(found, held)),
+            button=BUTTON.format(title=TITLE, size=size) if _adds(found, held) else "",
+            picture=states[",".join(str(_at(c)) for c in found)],
             states=data,
         )
     )
@@ -287,16 +333,25 @@ def _widget(c):
     "The control as a widget of a kernel."
     import ipywidgets
 
+    words = {"description": c.words + (f", {c.unit}" if c.unit else "")}
     if c.kind == "menu":
         pairs = list(zip(c.labels, c.values, strict=True))
-        return ipywidgets.Dropdown(options=pairs, value=c.start)
+        return ipywidgets.Dropdown(options=pairs, value=c.start, **words)
     if c.kind == "box":
-        return ipywidgets.Checkbox(value=c.start)
+        return ipywidgets.Checkbox(value=c.start, **words)
     slider = ipywidgets.IntSlider if isinstance(c.step, int) else ipywidgets.FloatSlider
-    return slider(value=c.start, min=c.values[0], max=c.values[-1], step=c.step)
+    return slider(value=c.start, min=c.values[0], max=c.values[-1], step=c.step, **words)
 
 # %% ../../nbs/tools/03_live.ipynb #07205fc2
-def interact(function: Callable, packages: Sequence[str] = ("numpy",), **arguments: Any) -> Any:
+def interact(
+    function: Callable,
+    packages: Sequence[str] = ("numpy",),
+    *,
+    caption: str = "",
+    labels: Mapping[str, str] | None = None,
+    units: Mapping[str, str] | None = None,
+    **arguments: Any,
+) -> Any:
     """Let the reader move the arguments of a function.
 
     Parameters
@@ -307,6 +362,10 @@ def interact(function: Callable, packages: Sequence[str] = ("numpy",), **argumen
         package.
     packages : sequence of str
         What the browser loads beside the package, by Pyodide's names.
+    caption : str
+        One sentence, with units; Markdown. The book numbers it, and writes it below.
+    labels, units : dict of str to str, optional
+        Argument to its name for the reader, and to the unit behind its values.
     **arguments
         What the reader may move; see `controls`.
 
@@ -321,13 +380,19 @@ def interact(function: Callable, packages: Sequence[str] = ("numpy",), **argumen
     ValueError
         When the function has no such argument, or a range is not one of the forms.
     """
-    found = controls(function, **arguments)
+    labels, units = dict(labels or {}), dict(units or {})
+    if unknown := [name for name in (*labels, *units) if name not in arguments]:
+        raise ValueError(f"interact: {unknown[0]!r} has a label or a unit, but no range")
+    found = [
+        replace(c, words=labels.get(c.name, c.words), unit=units.get(c.name, ""))
+        for c in controls(function, **arguments)
+    ]
     if os.environ.get("SERVING_OR_BOOK"):
         return page(function, found, packages)
     import ipywidgets
     from IPython.display import HTML, display
 
     def shown(**values):
-        display(HTML(show(function(**values))))
+        display(HTML(show(function(**values)) + f"<p>{escape(caption)}</p>"))
 
     return ipywidgets.interactive(shown, **{c.name: _widget(c) for c in found})

@@ -1,10 +1,26 @@
 "Live examples: what a reader may move, what the page holds, and where the package has a function."
 
 import json
+import re
+from html import unescape
+from math import prod
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from serving_or.tools.live import answer, controls, exported, interact, page, show, slowest_first
+import serving_or.tools.live as live
+from serving_or.tools.live import (
+    Control,
+    answer,
+    controls,
+    exported,
+    interact,
+    page,
+    show,
+    slowest_first,
+)
 from serving_or.tools.plots import Picture, bars
 
 
@@ -37,14 +53,80 @@ def test_a_range_that_is_none_is_told(given, words):
     assert words in str(caught.value)
 
 
-def test_the_page_holds_every_state_or_the_first():
+def states_of(html):
+    return json.loads(html.split('class="live-states">')[1].split("</script>")[0])
+
+
+def test_the_page_holds_every_state_or_some_that_are_spread():
     found = controls(slowest_first, k=(0, 12))
-    html = page(slowest_first, found, ["numpy"])
-    states = json.loads(html.split('class="live-states">')[1].split("</script>")[0])
-    assert states == {f"[{k}]": slowest_first(k) for k in range(13)}
-    many = page(slowest_first, controls(slowest_first, k=(0, 60)), ["numpy"])
-    states = json.loads(many.split('class="live-states">')[1].split("</script>")[0])
-    assert list(states) == ["[4]"]
+    states = states_of(page(slowest_first, found, ["numpy"]))
+    assert states == {f"{k}": slowest_first(k) for k in range(13)}
+    many = states_of(page(slowest_first, controls(slowest_first, k=(0, 400)), ["numpy"]))
+    held = [int(at) for at in many]
+    assert len(held) == 60 and held[0] == 0 and held[-1] == 400 and 4 in held
+    assert max(np.diff(held)) <= 14 and all(many[f"{k}"] == slowest_first(k) for k in held)
+
+
+def test_large_pictures_are_stored_less_often(monkeypatch):
+    monkeypatch.setattr(live, "BYTES", 5 * len(slowest_first()))
+    assert len(states_of(page(slowest_first, controls(slowest_first, k=(0, 12)), []))) == 5
+
+
+@given(
+    st.lists(st.integers(1, 40), min_size=1, max_size=4),
+    st.integers(1, 60),
+    st.randoms(use_true_random=False),
+)
+def test_what_is_held_is_little_and_holds_the_start(sizes, most, random):
+    starts = [random.randrange(n) for n in sizes]
+    found = [Control("k", "slider", tuple(range(n)), s) for n, s in zip(sizes, starts)]
+    held = live._held(found, most)
+    assert prod(map(len, held)) <= most
+    assert all(s in h and h == sorted(set(h)) for s, h in zip(starts, held))
+    for n, h in zip(sizes, held):
+        assert len(h) < 3 or (h[0], h[-1]) == (0, n - 1)
+
+
+def shown(v=1e-05, k=3, most=float("inf")):
+    return f"{v!r} {k!r} {most!r} {type(k).__name__}"
+
+
+def test_values_cross_whatever_they_look_like_in_another_language(monkeypatch):
+    """Small numbers, NumPy's integers and infinity; a slider's right end is one of its values."""
+    monkeypatch.setattr(live, "exported", lambda _: "serving_or.tools.live:shown")
+    monkeypatch.setattr(live, "shown", shown, raising=False)
+    found = controls(
+        shown,
+        v=(1e-05, 4e-05, 1e-05),
+        k=list(np.arange(3, 5)),
+        most={"much": float("inf"), "little": np.float64(2)},
+    )
+    html = page(shown, found, [])
+    assert states_of(html)["0,0,0"] == "<pre>1e-05 3 inf int</pre>"
+    assert states_of(html)["3,1,1"] == "<pre>4e-05 4 2.0 int</pre>"
+    (v,) = re.findall(r'name="v"[^>]*data-values="([^"]*)"', html)
+    assert [float(text) for text in json.loads(unescape(v))] == [1e-05, 2e-05, 3e-05, 4e-05]
+    (ends,) = controls(shown, v=(1e-05, 0.4))
+    assert ends.values[-1] == 0.4 and len(ends.values) == 21
+
+
+def test_labels_units_and_captions(monkeypatch):
+    monkeypatch.setenv("SERVING_OR_BOOK", "1")
+    html = interact(
+        slowest_first, caption="Load", labels={"k": "extra <GPUs>"}, units={"k": "GPUs"}, k=(0, 4)
+    )
+    assert "extra &lt;GPUs&gt;" in html and "<output>4 GPUs</output>" in html
+    with pytest.raises(ValueError, match="'n' has a label or a unit, but no range"):
+        interact(slowest_first, units={"n": "GPUs"}, k=(0, 4))
+
+
+def test_a_button_only_where_python_adds_something_and_with_its_size():
+    assert "Run it live (18 MB)" in page(
+        slowest_first, controls(slowest_first, k=(0, 4)), ["numpy"]
+    )
+    both = page(slowest_first, controls(slowest_first, k=(0, 4)), ["numpy", "scipy"])
+    assert "Run it live (38 MB)" in both
+    assert "live-start" not in page(slowest_first, controls(slowest_first, k=[3, 4]), ["numpy"])
 
 
 def test_the_book_gets_a_page_and_a_kernel_widgets(monkeypatch):

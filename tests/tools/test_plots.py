@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving_or.tools.plots import bars, lines, table, ticks
+from serving_or.tools.plots import PALETTE, bars, figure_picture, lines, style, table, ticks
 
 values = st.lists(st.floats(-1e6, 1e6, allow_subnormal=False), min_size=1, max_size=8)
 quick = settings(max_examples=100, deadline=None)
@@ -17,6 +17,11 @@ quick = settings(max_examples=100, deadline=None)
 def shapes(picture, tag):
     "The elements of a kind in a picture, which is well-formed."
     return ElementTree.fromstring(picture).iter(f"{{http://www.w3.org/2000/svg}}{tag}")
+
+
+def pens(picture):
+    "The lines of a picture, without the legend's."
+    return [p for p in shapes(picture, "path") if p.get("stroke-linejoin") == "round"]
 
 
 @quick
@@ -35,11 +40,11 @@ def test_ticks_are_round_and_inside(low, span, most):
 @given(values)
 def test_bars_are_as_high_as_their_values(series):
     picture = bars(range(len(series)), {"load": series})
-    rects = [r for r in shapes(picture, "rect") if r.get("y") != "7"]
+    rects = list(shapes(picture, "rect"))
     heights = np.array([float(r.get("height")) for r in rects])
     scale = max(max(series), 0) - min(min(series), 0)
     if scale > 0:
-        full = 260 - 28 - 40
+        full = 260 - 30 - 46  # a row of words above, labels below
         np.testing.assert_allclose(heights, np.abs(series) / scale * full, atol=0.06)
 
 
@@ -47,13 +52,13 @@ def test_bars_are_as_high_as_their_values(series):
 @given(values)
 def test_lines_pass_through_their_points(series):
     picture = lines({"cost": series})
-    (path,) = [p for p in shapes(picture, "path") if p.get("stroke-width") == "2"]
+    (path,) = pens(picture)
     assert len(re.findall("[ML]", path.get("d"))) == len(series)
 
 
 def test_a_line_breaks_at_a_value_that_is_none():
     picture = lines({"cost": [1, np.nan, 3, np.inf, 5]})
-    (path,) = [p for p in shapes(picture, "path") if p.get("stroke-width") == "2"]
+    (path,) = pens(picture)
     assert path.get("d").count("M") == 3
 
 
@@ -70,7 +75,7 @@ def test_words_are_escaped():
 
 def test_stacked_bars_stand_on_each_other_and_colours_come_again():
     picture = bars(["x"], {f"s{j}": [j + 1] for j in range(9)}, stacked=True)
-    rects = [r for r in shapes(picture, "rect") if r.get("y") != "7"]
+    rects = list(shapes(picture, "rect"))
     tops = [float(r.get("y")) for r in rects]
     feet = [float(r.get("y")) + float(r.get("height")) for r in rects]
     np.testing.assert_allclose(feet[1:], tops[:-1], atol=0.11)
@@ -86,7 +91,7 @@ def test_series_that_do_not_fit_are_told():
 
 def test_a_step_is_held_until_the_next_point():
     picture = lines({"cost": [1, 2, 4]}, x=[0, 1, 3], step=True)
-    (path,) = [p for p in shapes(picture, "path") if p.get("stroke-width") == "2"]
+    (path,) = pens(picture)
     starts = [float(v) for v in re.findall(r"[ML]([0-9.]+) ", path.get("d"))]
     ends = [float(v) for v in re.findall(r"H([0-9.]+)", path.get("d"))]
     assert ends[:2] == starts[1:] and len(ends) == 3 and ends[2] == 640 - 12
@@ -94,5 +99,85 @@ def test_a_step_is_held_until_the_next_point():
 
 def test_few_of_many_labels_are_written():
     picture = bars(range(64), {"load": np.ones(64)})
-    written = [t.text for t in shapes(picture, "text") if t.get("y") == "236"]
+    written = [t.text for t in shapes(picture, "text") if t.get("y") == "232"]
     assert written == [str(i) for i in range(0, 64, 4)]
+
+
+def luminance(colour):
+    "WCAG's relative luminance of #rrggbb."
+    channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return np.dot([0.2126, 0.7152, 0.0722], linear)
+
+
+# Vienot, Brettel and Mollon's simplified matrices on linear RGB: red-blind, green-blind
+BLIND = {
+    "protan": [[0.11238, 0.88762, 0], [0.11238, 0.88762, 0], [0.00401, -0.00401, 1]],
+    "deutan": [[0.29275, 0.70725, 0], [0.29275, 0.70725, 0], [-0.02234, 0.02234, 1]],
+}
+
+
+def test_colours_stand_out_in_both_themes_and_from_each_other():
+    for colour in PALETTE:
+        light = 1.05 / (luminance(colour) + 0.05)
+        dark = (luminance(colour) + 0.05) / (luminance("#14181e") + 0.05)
+        assert min(light, dark) >= 3, colour
+    rgb = np.array([[int(c[i : i + 2], 16) / 255 for i in (1, 3, 5)] for c in PALETTE[:4]])
+    for matrix in BLIND.values():
+        seen = np.clip(rgb**2.2 @ np.array(matrix).T, 0, 1) ** (1 / 2.2)
+        apart = np.linalg.norm(seen[:, None] - seen[None], axis=-1)
+        assert apart[np.triu_indices(4, 1)].min() > 0.1
+
+
+def test_lines_differ_by_their_dashes_too():
+    picture = lines({name: [1, 2] for name in "abcd"})
+    assert len({p.get("stroke-dasharray") for p in pens(picture)}) == 4
+
+
+@given(
+    st.lists(st.text("abcdefgh ", min_size=1, max_size=30), max_size=6, unique=True),
+    st.text("ab cd", max_size=200),
+)
+def test_words_above_the_axes_fit_for_a_telephone(names, title):
+    """Letters of 18 pixels, about half as wide: no word leaves the picture, none meets another."""
+    picture = lines({"v": [1, 2]} | {name: [1, 2] for name in names}, title=title, size=(640, 400))
+    above = [t for t in shapes(picture, "text") if t.get("text-anchor") is None]
+    places = sorted((float(t.get("y")), float(t.get("x")), len(t.text or "")) for t in above)
+    for _, x, n in places:
+        assert x + 9.2 * n <= 640 or n > 60 or " " not in title
+    for (y, x, n), (below, right, _) in zip(places, places[1:]):
+        assert y != below or x + 9.2 * n <= right
+
+
+def test_a_figure_of_matplotlib_is_a_picture_of_the_page():
+    pytest.importorskip("matplotlib").use("Agg")
+    import matplotlib.pyplot as plt
+
+    with plt.rc_context():
+        style()
+        fig, ax = plt.subplots(figsize=(5, 2))
+        ax.plot([1, 2, np.nan], label="cost")
+        ax.axhline(1, color="0.7")
+        ax.set(xlabel="step", ylabel="tokens", title="a < b")
+        picture = figure_picture(fig)
+        again = figure_picture(fig)
+        plt.close(fig)
+    svg = ElementTree.fromstring(picture)
+    assert svg.get("aria-label") == "a < b. tokens against step. cost ends at 2"
+    assert picture == again
+    text = [t.text for t in svg.iter("{http://www.w3.org/2000/svg}text")]
+    assert "step" in text and "a < b" in text
+    assert "#000000" not in picture and "currentColor 30%" in picture and "<style" not in picture
+
+
+def test_two_figures_of_a_page_share_no_names():
+    plt = pytest.importorskip("matplotlib.pyplot")
+    names = []
+    for values in ([1, 2], [2, 1]):
+        fig, ax = plt.subplots(figsize=(2, 2))
+        ax.plot(values)
+        picture = figure_picture(fig)
+        plt.close(fig)
+        names.append(set(re.findall(r'\sid="([^"]*)"', picture)))
+        assert set(re.findall(r"(?:href=\"|url\()#([^\")]*)", picture)) <= names[-1]
+    assert names[0] and not names[0] & names[1]
