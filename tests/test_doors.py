@@ -144,8 +144,11 @@ def calls():
             experts.relax,
             {"problem": p, "method": "cuts", "tolerance": 1e-6, "time_limit": TIME_LIMIT},
         ),
-        "experts.run": (experts.run, {"problem": p, "policy": experts.Myopic(), "rounding": None}),
-        "experts.optimum": (experts.optimum, {"problem": p, "time_limit": TIME_LIMIT}),
+        "experts.run": (
+            experts.run,
+            {"problem": p, "policy": experts.Myopic(), "rounding": None, "certify": True},
+        ),
+        "experts.optimum": (experts.optimum, {"problem": p, "time_limit": TIME_LIMIT, "seed": 0}),
         "experts.Never": (step_of(experts.Never), _arguments(step_of(experts.Never))),
         "experts.Chase": (step_of(experts.Chase), _arguments(step_of(experts.Chase))),
         "experts.Myopic": (step_of(experts.Myopic), _arguments(step_of(experts.Myopic))),
