@@ -9,11 +9,10 @@ import os
 import numpy as np
 
 from bench import cost, percent, timed
-from serving_or.blocks import Cluster, chain_bound, improve, lanes, route_exact, sweep
-from serving_or.blocks.bounds import exit_program
+from serving_or.blocks import Cluster, improve, lanes, route_exact, sweep
+from serving_or.blocks.bounds import best_bound
 from serving_or.blocks.cluster import scatter
 from serving_or.tools.data import load_topology
-from serving_or.tools.programs import relaxation
 
 SECONDS = float(os.environ.get("SEARCH_SECONDS", 120))
 
@@ -45,22 +44,25 @@ def best_lanes(c, R):
 
 
 def run():
-    print(f"   improve has {SECONDS:.0f} s; gaps in % against the larger bound")
+    print(f"   improve has {SECONDS:.0f} s, bounds 60; gaps in % against the largest bound")
     print(
-        "   fleet   R    chain     exit (s)     sweep     lanes   improve     gaps: sweep, improve"
+        "   fleet   R   chains    exits    strip  (s)    sweep    lanes  improve  gaps: sweep, last"
     )
     for name, c, R in cases():
         if name not in os.environ.get("CASES", name).split():
             continue
-        chain = chain_bound(c, R).value
-        took, exits = timed(lambda: relaxation(exit_program(c, c.demand(R)).program, 60))
-        bound, swept = max(chain, exits), cost(lambda: sweep(c, R))
-        begin = sweep(c, R, bound=bound)
-        better = improve(begin, SECONDS, bound=bound)
-        assert bound <= better.cost * (1 + 1e-9) and better.cost <= swept
+        begin = sweep(c, R)
+        took, bound = timed(lambda: best_bound(c, R, begin, time_limit=60))
+        better = improve(begin, SECONDS, bound=bound.value)
+        assert bound.value <= better.cost * (1 + 1e-9) and better.cost <= begin.cost
+        found = [bound.others.get(k, np.nan) for k in ("chains", "exits", "strip")]
+        plans = begin.cost, best_lanes(c, R), better.cost
+        gaps = percent(begin.cost, bound.value), percent(better.cost, bound.value)
         print(
-            f"   {name:<5} {R:>3} {chain:>8.1f} {exits:>8.1f} ({took:.1f}) {swept:>9.1f}"
-            f" {best_lanes(c, R):>9.1f} {better.cost:>9.1f} {percent(swept, bound):>15}"
-            f" {percent(better.cost, bound):>6}",
+            f"   {name:<5} {R:>3}",
+            *(f"{v:>8.1f}" for v in found),
+            f"{took:>4.0f}",
+            *(f"{v:>8.1f}" for v in plans),
+            *(f"{v:>8}" for v in gaps),
             flush=True,
         )

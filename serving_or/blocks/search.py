@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .bounds import alike_groups, chain_bound, exit_program, held_spans
+from .bounds import alike_groups, best_bound, exit_program, held_spans
 from .cluster import Cluster
 from .conservative_greedy import place_for
 from .designs import lanes_for
@@ -162,11 +162,11 @@ class Search:
 
     def prove(self) -> None:
         "Raise the bound by what a tenth of the time proves."
-        seconds = min(self.clock.limit / 10, 10.0)
+        seconds = min(self.clock.limit / 10, 30.0)
         if self.met() or seconds < 0.1:
             return
-        found = chain_bound(self.cluster, self.demand, time_limit=seconds).value
-        self.bound = min(max(self.bound, found), self.plan.cost)
+        found = best_bound(self.cluster, self.demand, self.plan, time_limit=seconds)
+        self.bound = min(max(self.bound, found.value), self.plan.cost)
         self.steps.append(Step("bounds", self.clock.spent(), self.plan.cost, self.bound, 0.0))
 
     def note(self, name: str, found: Plan | None) -> bool:
@@ -409,7 +409,8 @@ def in_segments(search: Search) -> Placement | None:
         return None
     length = 1 + max((length for length, _ in table), default=0)
     each = length * n / L
-    for q in range(max(int(0.9 * each), 1), min(int(np.ceil(1.15 * each)), n) + 1):
+    least = int(np.ceil(0.93 * each))
+    for q in range(least, min(max(int(1.09 * each), least), n) + 1):
         table[length, q] = _segment(search, length, q)
     value, parts = _best_cuts({k: v[0] for k, v in table.items()}, L, n)
     before = search.tables.setdefault((0, 0), (np.inf, None))
@@ -534,8 +535,8 @@ def improve(
         Seconds. The search ends sooner when the bound is met, or after a hundred tries in vain.
     seed : int
     bound : float, optional
-        A lower bound on the cost of every plan that is known, such as that of `chain_bound`. Where
-        none is given and there is at least a second, a tenth of the time goes into `chain_bound`.
+        A lower bound on the cost of every plan that is known, such as that of `best_bound`. Where
+        none is given and there is at least a second, a tenth of the time goes into `best_bound`.
     verbose : bool
         Show one line with seconds, value, bound and gap.
 
