@@ -500,3 +500,27 @@ def test_a_start_is_checked():
         strip_value(c, 2, [1.0], [1.0])
     with pytest.raises(blocks.TooLarge):
         strip_value(fleet(60), 2000, np.zeros(2000), np.zeros(max(fleet(60).counts(1))))
+
+
+@pytest.mark.parametrize("seed", range(cases(600, 40)))
+def test_blocks_that_differ(seed):
+    "The exit program takes them as they are; the other bounds say that they do not."
+    rng = np.random.default_rng(seed)
+    n, L, clients = int(rng.integers(1, 4)), int(rng.integers(2, 5)), 1 + seed % 2
+    c = random_cluster(rng, n, L, 3, clients)
+    sizes = {"block_size": rng.integers(1, 6, L), "cache_size": rng.integers(1, 4, L)}
+    some = list(sizes)[: 1 + seed % 2] if seed % 3 else list(sizes)[1:]
+    c = dataclasses.replace(c, memory=c.memory * 1.5, **{k: sizes[k] for k in some})
+    best, demand = optimum(c, 3), c.demand(3)
+    program = exit_program(c, demand, groups=np.arange(n))
+    answer = solve(program.program)
+    assert answer.value == pytest.approx(best)
+    if best < np.inf:
+        assert route_exact(c, program.place(answer.x), demand).cost == pytest.approx(best)
+        assert exit_bound(c, 3).value <= best * (1 + 1e-9)
+    if not c.alike:
+        if best < np.inf:
+            assert list(best_bound(c, 3).others) == ["exits"]
+        for bound in (chain_bound, strip_bound, aggregate_bound):
+            with pytest.raises(ValueError, match="alike|fits|fit"):
+                bound(c, 3)
