@@ -176,7 +176,7 @@ STYLE = "from serving_or.tools.plots import style\nstyle()"
 def with_style(nb):
     "Matplotlib's figures in the book's style, where a chapter has any."
     code = [cell for cell in nb.cells if cell.cell_type == "code"]
-    if any(re.search(r"^import matplotlib|plt\.", cell.source, re.M) for cell in code):
+    if any(re.search(r"^import matplotlib|plt\.|\.plot\b", cell.source, re.M) for cell in code):
         hidden = nbformat.v4.new_code_cell(STYLE, metadata={"tags": ["remove-cell"], "told": {}})
         nb.cells.insert(nb.cells.index(code[0]) + 1, hidden)
 

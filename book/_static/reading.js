@@ -33,6 +33,13 @@
     formula.classList.add("broken");
   }
 
+  // The side bar's arrows have no words of their own.
+  function name() {
+    for (const arrow of document.querySelectorAll("nav.bd-links summary:not([aria-label])")) {
+      arrow.setAttribute("aria-label", `Pages below ${arrow.parentElement.previousElementSibling?.textContent.trim() ?? ""}`);
+    }
+  }
+
   const SCROLLS = "mjx-container, div.highlight pre, .cell_output .text_html, .live-out, table.dataframe, .pst-scrollable-table-container, .table-wrapper";
   function fit() {
     const room = (element) => element.closest("p, li, td, dd, dt, figcaption, div")?.clientWidth ?? Infinity;
@@ -58,6 +65,7 @@
   let later;
   const soon = () => { clearTimeout(later); later = setTimeout(fit, 120); };
   async function begin() {
+    name();
     while (!window.MathJax?.startup?.promise && document.querySelector(".math")) await new Promise((done) => setTimeout(done, 50));
     await window.MathJax?.startup?.promise;
     await document.fonts?.ready;
