@@ -1,18 +1,26 @@
-"""Hindsight at 256 experts, 64 extra GPUs and 100 steps, beside HiGHS on the secant program.
+"""Hindsight at 256 experts, 64 extra GPUs and 100 steps, beside HiGHS on the secant program; and
+what branch and bound proves on middle sizes, beside the same.
 
 Five synthetic kinds of trace and one real one (four layers of a model side by side as 256 experts),
 mean load 25 for each expert, move price 2. The hard case, equal loads with spikes at a mean load of
-4, comes last. Gaps are proved: for ours by multipliers that are checked, for the secant program by
-HiGHS.
+4, comes last. Gaps are proved: for ours by multipliers that are checked, or by the tree of HiGHS on
+its word, for the secant program by HiGHS.
 """
 
-from bench import timed
+import numpy as np
+
+from bench import percent, timed
+from serving_or.experts.certificate import run as play
 from serving_or.experts.hindsight import optimum, secant_program
+from serving_or.experts.level_chain import chain_of
 from serving_or.experts.model import Problem
+from serving_or.experts.policies import Never
+from serving_or.experts.relaxation import relax
 from serving_or.tools.data import load_experts
 from serving_or.tools.generators import KINDS, trace
 
 OURS, THEIRS = 15.0, 60.0  # seconds
+PROOF = 40.0  # seconds for a proof on middle sizes
 
 
 def problems():
@@ -23,7 +31,18 @@ def problems():
     yield "spikes, load 4 (hard)", Problem(trace("spikes", 256, 100, 4, seed=1), 64)
 
 
-def run(ours=OURS, theirs=THEIRS):
+def middle():
+    "The examples of the chapter, and 64 experts over 60 steps with 32 extra GPUs."
+    walk = np.exp(np.cumsum(np.random.default_rng(1).normal(0, 0.3, (50, 64)), axis=0))
+    yield "drift (chapter)", Problem(walk / walk.mean() * 25, 32)
+    spikes = np.random.default_rng(2).random((60, 192)) < 0.05
+    yield "192 experts (chapter)", Problem(np.where(spikes, 27.0, 2.7), 48)
+    for kind in KINDS:
+        yield f"{kind}, load 25", Problem(trace(kind, 64, 60, 25, seed=1), 32)
+
+
+def large(ours, theirs):
+    "Gaps at 256 experts."
     columns = f"{'seconds':>11s} {'cost':>10s} {'gap':>9s}"
     print(f"{'trace':28s} {'level chain':>32s} {'secant program, HiGHS':>32s}")
     print(f"{'':28s} {columns} {columns}")
@@ -33,3 +52,37 @@ def run(ours=OURS, theirs=THEIRS):
             seconds, schedule = timed(lambda: method(problem, time_limit=time_limit))
             row.append(f"{seconds:11.1f} {schedule.cost:10.1f} {schedule.gap:9.3%}")
         print(f"{name:28s} {' '.join(row)}", flush=True)
+
+
+def proofs(limit):
+    "How long a proof takes, and the gap of the secant program after the same time."
+    print(f"\nproofs within {limit:g} s; gaps in percent")
+    print(
+        f"{'trace':24s} {'events':>7s} {'seconds':>8s} {'status':>11s} {'gap':>7s} {'secant':>7s}"
+    )
+    for name, problem in middle():
+        seconds, ours = timed(lambda: optimum(problem, time_limit=limit))
+        theirs = secant_program(problem, time_limit=max(seconds, 1.0))
+        row = f"{name:24s} {chain_of(problem).events:7d} {seconds:8.1f} {ours.status:>11s}"
+        mine, other = percent(ours.cost, ours.bound), percent(theirs.cost, theirs.bound)
+        print(f"{row} {mine:>7s} {other:>7s}", flush=True)
+
+
+def limits():
+    "What is kept of a short limit, and the bounds of others that take their time."
+    print("\n64 experts, 64 extra GPUs, 60 steps: bound / bound of the relaxation")
+    for kind in KINDS:
+        problem, row = Problem(trace(kind, 64, 60, 25, seed=1), 64), []
+        whole = relax(problem).bound
+        for limit in (0.0, 1.0, 2.0, 3.0):
+            seconds, found = timed(lambda: optimum(problem, time_limit=limit))
+            row.append(f"{limit:g} s ({seconds:.2f} s): {found.bound / whole:.3f}")
+        seconds, played = timed(lambda: play(problem, Never()))
+        row.append(f"certificate ({seconds:.2f} s): {played.bound / whole:.3f}")
+        print(f"{kind:10s} {', '.join(row)}", flush=True)
+
+
+def run(ours=OURS, theirs=THEIRS, proof=PROOF):
+    large(ours, theirs)
+    proofs(proof)
+    limits()

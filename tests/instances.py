@@ -43,6 +43,18 @@ def best_schedule(p):
     return value.min()
 
 
+def prefix_optima(p):
+    "The cost of the best whole schedule of the first 1, 2, ... steps, by dynamic programming."
+    every = placements(p.experts, p.extra)
+    moves = p.move_price * np.maximum(every[None] - every[:, None], 0).sum(axis=2)
+    value, best = p.move_price * np.maximum(every - p.start, 0).sum(axis=1), []
+    for t, r in enumerate(p.loads):
+        value = value if t == 0 else (value[:, None] + moves).min(axis=0)
+        value = value + latency(r, every)
+        best.append(value.min())
+    return np.array(best)
+
+
 def small(seed):
     "A small problem: ties, zeros, silent steps, k = 0, m = 1, k < m, w = 0 and T = 1 all occur."
     g = np.random.default_rng(seed)

@@ -94,9 +94,9 @@ def _round(rule, x0, extra, move_price, loads, x):
     return rule.step(loads, x)
 
 
-def certify(x0=(2, 1, 1), extra=4, move_price=2.0, loads=(20.0, 4.0, 1.0), x=(2.5, 1.5, 0.0)):
+def certify(x0=(2, 1, 1), extra=4, move_price=2.0, loads=(20.0, 4.0, 1.0)):
     certificate = experts.Certificate(x0, extra, move_price)
-    return certificate.step(loads, x)
+    return certificate.step(loads)
 
 
 def forecast(make):
@@ -163,17 +163,24 @@ def calls():
             step_of(lambda: experts.Follow(experts.last, 3)),
             _arguments(step_of(experts.Never)),
         ),
-        "experts.Follow(...)": (experts.Follow, {"predictor": experts.last, "horizon": 3}),
+        "experts.Follow(...)": (
+            experts.Follow,
+            {"predictor": experts.last, "horizon": 3, "commit": True, "seed": 1},
+        ),
         "experts.Mix": (
             step_of(lambda: experts.Mix([experts.Never(), experts.RegularizedGreedy()])),
             _arguments(step_of(experts.Never)),
         ),
         "experts.Mix(...)": (
             experts.Mix,
-            {"policies": [experts.Never(), experts.Myopic()], "eps": 1.0},
+            {
+                "policies": [experts.Never(), experts.Myopic()],
+                "eps": 1.0,
+                "weights": "linear",
+            },
         ),
         "experts.Threshold": (round_of(experts.Threshold), _arguments(round_of(experts.Threshold))),
-        "experts.Threshold(seed)": (experts.Threshold, {"seed": 0}),
+        "experts.Threshold(seed)": (experts.Threshold, {"seed": 0, "common": True}),
         "experts.Hysteresis": (
             round_of(experts.Hysteresis),
             _arguments(round_of(experts.Hysteresis)),

@@ -419,7 +419,8 @@ def _with_cuts(
             bound, b = proved, c
         line.show(value, min(bound, value))
         count = 1.0 + np.maximum(answer.x[:n] + answer.x[n : 2 * n], 0.0)
-        level = answer.x[2 * n + of.t]
+        # a solve that was cut off breaks limits
+        level = np.maximum(answer.x[2 * n + of.t], of.low[of.t])
         a = np.flatnonzero(of.r / count > level * (1 + tolerance / 4))
         if a.size == 0:
             break

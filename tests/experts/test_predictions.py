@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from serving_or.experts.certificate import run
 from serving_or.experts.hindsight import dynamic_program, optimum
 from serving_or.experts.model import Problem, Schedule, latency
-from serving_or.experts.policies import Chase, Myopic, Never, Policy
+from serving_or.experts.policies import Chase, Myopic, Never, Policy, wait_cost
 from serving_or.experts.predictions import (
     Follow,
     Mix,
@@ -16,17 +16,22 @@ from serving_or.experts.predictions import (
     alternating,
     ewma,
     last,
+    linear_weights,
     noisy,
     perfect,
     seasonal,
+    softmax_weights,
     spoil,
     wrong,
 )
-from serving_or.experts.regularized_greedy import RegularizedGreedy
+from serving_or.experts.regularized_greedy import RegularizedGreedy, ReverseEntropy
 from serving_or.experts.rounding import Credit, Hysteresis, Threshold
 from serving_or.tools.generators import trace
+from tests.instances import draw_loads
+from tests.long import cases
 
 EPS = [0.01, 0.25, 1.0, 4.0, 100.0]
+WEIGHTS = st.sampled_from(["softmax", "linear"])
 
 
 class Replay(Policy):
@@ -59,9 +64,9 @@ def duels(draw, most=6):
     return Problem(loads, k, float(rng.choice([0.0, 0.3, 2.0, 30.0])), start), paths
 
 
-def expected(problem, policies, eps):
+def expected(problem, policies, eps, weights="softmax"):
     """Expected cost of the drawn mixture, from the weights and every possible switch."""
-    mix = Mix(policies, eps)
+    mix = Mix(policies, eps, weights=weights)
     mix.start(problem.start, problem.extra, problem.move_price)
     total, p, at = 0.0, mix.p, np.tile(problem.start, (len(policies), 1))
     for r in problem.loads:
@@ -77,11 +82,11 @@ def expected(problem, policies, eps):
     return total, mix
 
 
-@settings(deadline=None, max_examples=200)
-@given(duels(), st.sampled_from(EPS))
-def test_a_mixture_is_within_its_bound_after_every_step(drawn, eps):
+@settings(deadline=None, max_examples=cases(4000, 200))
+@given(duels(), st.sampled_from(EPS), WEIGHTS)
+def test_a_mixture_is_within_its_bound_after_every_step(drawn, eps, weights):
     problem, paths = drawn
-    mix, cost, before = Mix([Replay(x) for x in paths], eps), 0.0, problem.start
+    mix, cost, before = Mix([Replay(x) for x in paths], eps, weights=weights), 0.0, problem.start
     mix.start(problem.start, problem.extra, problem.move_price)
     for r in problem.loads:
         x = mix.step(r)
@@ -90,16 +95,221 @@ def test_a_mixture_is_within_its_bound_after_every_step(drawn, eps):
         assert np.all(mix.p >= 0) and np.isclose(mix.p.sum(), 1)
         assert cost <= mix.guarantee * (1 + 1e-9) + 1e-9
     assert np.allclose(mix.costs, [Schedule(problem, x).cost for x in paths])
-    best, constant = mix.costs.min(), np.log(len(paths)) * problem.move_price * problem.extra / eps
-    assert np.isclose(mix.guarantee, (1 + eps) * (best + constant))
+    N, wk = len(paths), problem.move_price * problem.extra
+    constant = {
+        "softmax": (1 + eps) * np.log(N) / eps,
+        "linear": (N - 1) ** 2 / N * (1 / (2 * eps) + 1),
+    }
+    assert np.isclose(mix.guarantee, (1 + eps) * mix.costs.min() + constant[weights] * wk)
 
 
-@settings(deadline=None, max_examples=60)
-@given(duels(), st.sampled_from(EPS))
-def test_a_drawn_mixture_is_within_the_bound_in_exact_expectation(drawn, eps):
+@settings(deadline=None, max_examples=cases(2000, 60))
+@given(duels(), st.sampled_from(EPS), WEIGHTS)
+def test_a_drawn_mixture_is_within_the_bound_in_exact_expectation(drawn, eps, weights):
     problem, paths = drawn
-    cost, mix = expected(problem, [Replay(x) for x in paths], eps)
+    cost, mix = expected(problem, [Replay(x) for x in paths], eps, weights)
     assert cost <= mix.guarantee * (1 + 1e-9) + 1e-9
+
+
+@settings(deadline=None, max_examples=cases(4000, 200))
+@given(st.lists(st.floats(0, 3) | st.just(np.inf), max_size=6), st.sampled_from(EPS))
+def test_straight_weights_are_the_nearest_point(behind, eps):
+    """p is the projection: no corner of the simplex lies on the other side of it."""
+    behind = np.array([0.0, *behind])
+    p, N = linear_weights(behind, eps), behind.size
+    assert np.all(p >= 0) and np.isclose(p.sum(), 1)
+    finite = np.isfinite(behind)
+    assert np.all(p[~finite] == 0)
+    point = 1 / N - eps * behind[finite] / max(N - 1, 1)
+    away = point - p[finite]
+    scale = 1 + np.abs(away).max()
+    assert np.all(away - away @ p[finite] <= 1e-9 * scale)
+    if N == 2 and finite.all():
+        assert np.isclose(p[0], np.clip(0.5 + eps * behind[1] / 2, 0, 1))
+
+
+def abstract(charges, eps, weights):
+    """Cost of the game in which a step costs <p, l> + D delta exactly, D = 1; and the costs."""
+    C, p, total = np.zeros(charges.shape[1]), None, 0.0
+    weigh = {"linear": linear_weights, "softmax": softmax_weights}[weights]
+    p = weigh(C, eps)
+    for step in charges:
+        C = C + step
+        new = weigh(C - C.min(), eps)
+        total, p = total + new @ step + np.maximum(new - p, 0).sum(), new
+    return total, C
+
+
+@pytest.mark.parametrize("eps", [0.1, 0.5, 1.0, 3.0])
+def test_one_sided_charges_attain_the_constant_of_straight_weights(eps):
+    steps = 20000
+    charges = np.column_stack([np.full(steps, 1.2 / eps / steps), np.zeros(steps)])
+    total, C = abstract(charges, eps, "linear")
+    assert C.min() == 0 and 0.999 < total / (1 / (4 * eps) + 0.5) <= 1
+    # and turns attain the factor
+    turns = np.zeros((4000, 2))
+    turns[::2, 0] = turns[1::2, 1] = 1e-4
+    total, C = abstract(turns, eps, "linear")
+    assert np.isclose(total, (1 + eps) * C.min(), rtol=1e-3)
+
+
+@settings(deadline=None, max_examples=cases(4000, 150))
+@given(st.integers(2, 6), st.sampled_from(EPS), st.integers(0, 2**32 - 1), WEIGHTS)
+def test_the_game_never_costs_more_than_the_constants(N, eps, seed, weights):
+    """Bursts on one, on some, and on the leader, which is what hurts."""
+    rng = np.random.default_rng(seed)
+    C, p, total = np.zeros(N), np.full(N, 1 / N), 0.0
+    weigh = {"linear": linear_weights, "softmax": softmax_weights}[weights]
+    for _ in range(80):
+        kind = rng.integers(3)
+        aim = {0: rng.integers(N), 1: C.argmin(), 2: p.argmax()}[int(kind)]
+        step = np.where(np.arange(N) == aim, rng.exponential(0.3 / eps), 0.0)
+        C = C + step
+        new = weigh(C - C.min(), eps)
+        total, p = total + new @ step + np.maximum(new - p, 0).sum(), new
+        constant = {
+            "softmax": (1 + eps) * np.log(N) / eps,
+            "linear": (N - 1) ** 2 / N * (1 / (2 * eps) + 1),
+        }[weights]
+        assert total <= ((1 + eps) * C.min() + constant) * (1 + 1e-9)
+
+
+@st.composite
+def forecasts(draw):
+    "A problem with few placements, forecasts made at every step, a horizon."
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    m, k, T = (int(n) for n in rng.integers([1, 0, 1], [5, 5, 14]))
+    H = draw(st.integers(0, 6))
+    kind = draw(st.sampled_from(["lognormal", "integers", "sparse", "decades", "equal"]))
+    loads = draw_loads(rng, kind, (T, m)) * draw(st.sampled_from([0.1, 1.0, 20.0]))
+    off = draw(st.sampled_from([0.0, 0.3, 3.0]))
+    ends = draw(st.booleans())  # whether the forecast knows where the trace ends
+    told = {}
+    for t in range(T):
+        truth = np.vstack([loads, np.zeros((H, m))])[t + 1 : t + 1 + H]
+        guess = truth * np.exp(off * rng.standard_normal(truth.shape))
+        if not ends:
+            guess[max(T - t - 1, 0) :] = rng.exponential(loads.mean() + 1e-9, (H, m))[
+                max(T - t - 1, 0) :
+            ]
+        told[t] = guess
+    w = float(rng.choice([0.0, 0.5, 2.0, 20.0]))
+    problem = Problem(loads, k, w, rng.multinomial(k, np.full(m, 1 / m)))
+    return problem, H, lambda seen, horizon: told[len(seen) - 1][:horizon], told
+
+
+def error(problem, told, start, h):
+    "The error of the forecast made ``h`` steps before, in the block that begins in ``start``."
+    t = start + h
+    truth = problem.loads[t] if t < problem.steps else np.zeros(problem.experts)
+    off = np.zeros_like(truth) if h == 0 else truth - told[start][h - 1]
+    return np.maximum(off, 0).max() + np.maximum(-off, 0).max()
+
+
+@settings(deadline=None, max_examples=cases(3000, 80))
+@given(forecasts())
+def test_committed_plans_are_within_their_bound_for_every_phase_and_on_average(drawn):
+    problem, H, predictor, told = drawn
+    T, wk = problem.steps, problem.move_price * problem.extra
+    best, costs = dynamic_program(problem).cost, []
+    for phase in range(H + 1):
+        policy = Follow(predictor, H, commit=True)
+        policy.start(problem.start, problem.extra, problem.move_price)
+        policy.phase = phase
+        path = np.array([policy.step(r) for r in problem.loads])
+        costs.append(Schedule(problem, path).cost)
+        starts = sorted({0} | {t for t in range(T) if (t + phase) % (H + 1) == 0})
+        ends = [*starts[1:], starts[-1] + H + 1 - (starts[-1] + phase) % (H + 1)]
+        wrongs = sum(
+            error(problem, told, a, t - a) for a, b in zip(starts, ends) for t in range(a, b)
+        )
+        bound = best + (len(starts) - 1) * wk + wrongs
+        assert costs[-1] <= bound * (1 + 1e-9) + 1e-9
+        assert phase > 0 or len(starts) - 1 == (T - 1) // (H + 1)
+    mean = sum(
+        error(problem, told, max(t - h, 0), min(h, t))
+        for t in range(T + H)
+        for h in range(H + 1)
+        if t - h < T
+    ) / (H + 1)
+    bound = best + (T - 1) / (H + 1) * wk + mean
+    assert np.mean(costs) <= bound * (1 + 1e-9) + 1e-9
+
+
+@settings(deadline=None, max_examples=cases(1000, 40))
+@given(forecasts(), st.floats(0, 1))
+def test_forecasts_within_a_factor(drawn, delta):
+    problem, H, _, _ = drawn
+    rng = np.random.default_rng(problem.steps)
+
+    def near(seen, horizon):
+        future = problem.loads[len(seen) : len(seen) + horizon]
+        return future * (1 + delta) ** rng.uniform(-1, 1, future.shape)
+
+    cost = run(problem, Follow(near, H, commit=True), certify=False).cost
+    joins = (problem.steps - 1) // (H + 1) * problem.move_price * problem.extra
+    bound = (1 + delta) ** 2 * (dynamic_program(problem).cost + joins)
+    assert cost <= bound * (1 + 1e-9) + 1e-9
+
+
+def test_the_receding_plan_procrastinates():
+    """Never moves, where the committed plan moves once; one step of perfect foresight."""
+    loads = np.tile([[0, 0, 0], [0, 7.5, 7.5], [1.5, 0, 6]], (160, 1))
+    problem = Problem(loads, 2, 3.0, [0, 0, 2])
+    receding = run(problem, Follow(perfect(loads), 1), certify=False)
+    assert receding.cost == 1520 and receding.moved.sum() == 0
+    costs = {}
+    for seed in range(4):
+        policy = Follow(perfect(loads), 1, commit=True, seed=seed)
+        cost = run(problem, policy, certify=False).cost
+        costs[cost] = policy.phase
+    assert costs == {1083.0: 0, 1085.75: 1} and dynamic_program(problem).cost == 1083
+
+
+def test_phases_are_drawn_evenly_and_replay():
+    phases = []
+    for seed in range(400):
+        policy = Follow(last, 3, commit=True, seed=seed)
+        for _ in range(2):
+            policy.start([1, 1], 2)
+            phases.append(policy.phase)
+        assert phases[-1] == phases[-2]
+    assert np.all(np.abs(np.bincount(phases, minlength=4) / 800 - 0.25) < 0.07)
+    for policy in (Follow(last, 3, commit=True), Follow(last, 3)):
+        policy.start([1, 1], 2)
+        assert policy.phase == 0
+
+
+def test_a_plan_that_is_over_before_its_block_is_made_anew():
+    asked = []
+
+    def short(seen, horizon):
+        asked.append((len(seen), horizon))
+        return last(seen, min(horizon, 1))
+
+    policy = Follow(short, 4, commit=True)
+    policy.start([2, 2], 4)
+    for _ in range(12):
+        policy.step([9.0, 1.0])
+    assert asked == [(1, 4), (3, 2), (5, 0), (6, 4), (8, 2), (10, 0), (11, 4)]
+
+
+@pytest.mark.parametrize("eps", [0.01, 0.1, 0.25, 1 / 3])
+def test_strict_trust(eps):
+    """The threshold rule against every load, with every forecast; its bounds are attained."""
+    w, small = 1.0, 0.0005
+    n = np.arange(1, 9001)
+    best = np.minimum(wait_cost(n, np.inf, small, w), wait_cost(n, 0, small, w))
+    most, soon = 2 * w * (1 + eps) / (1 - eps), 4 * eps * w / (1 - eps)
+    ratio = {y: wait_cost(n, np.round(y / small), small, w) / best for y in (most, soon)}
+    right = np.where(n * small > most, ratio[soon], ratio[most])
+    worst = max((3 + eps) / 2, 1 + (1 - eps) / (4 * eps))
+    assert right.max() <= 1 + eps + 0.02
+    assert abs(max(r.max() for r in ratio.values()) - worst) < 1.5 * worst * small / soon + 0.02
+    # a rule that waits longer than ``soon`` is not consistent just above the threshold
+    later = wait_cost(n, np.round(1.2 * soon / small) + 2, small, w) / best
+    above = n[n * small > most][0]
+    assert later[above - 1] > 1 + eps - 1e-9
 
 
 @pytest.mark.parametrize("n", [2, 4])
@@ -225,8 +435,9 @@ def test_corners(m, k, w):
         problem = Problem(loads, k, w)
         for policy in (
             Follow(last),
-            Follow(perfect(loads)),
+            Follow(perfect(loads), commit=True, seed=3),
             Mix([Follow(wrong), RegularizedGreedy()]),
+            Mix([Never(), Chase(), ReverseEntropy()], weights="linear"),
             Mix([Never(), Chase()], seed=0),
         ):
             schedule = run(problem, policy)
@@ -272,7 +483,8 @@ def flaky(predictor, fails):
 def mixtures(make):
     "A feed that may fail, last, first, nested and drawn; ``make`` gives the feeds."
     yield Mix([RegularizedGreedy(), Follow(make(), 3)])
-    yield Mix([Follow(make(), 3), RegularizedGreedy()])
+    yield Mix([Follow(make(), 3), ReverseEntropy()], weights="linear")
+    yield Mix([Follow(make(), 0, commit=True, seed=2), RegularizedGreedy()])
     inner = Mix([Rounded(RegularizedGreedy(), Credit()), Follow(make(), 3)], seed=4)
     yield Mix([Rounded(RegularizedGreedy(), Threshold(1)), inner, Chase()], 0.5, seed=2)
 
@@ -427,6 +639,10 @@ def test_bad_input_is_named():
         (lambda: Follow(last, 1.5), "horizon"),
         (lambda: Follow(last, np.nan), "horizon"),
         (lambda: Follow("last"), "predictor"),
+        (lambda: Follow(last, 3, commit=1), "commit is 1"),
+        (lambda: Follow(last, 3, seed=1), "seed is 1; only a committed plan draws"),
+        (lambda: Follow(last, 3, commit=True, seed=-1), "seed"),
+        (lambda: Mix([Never()], weights="straight"), "weights is 'straight'"),
         (lambda: ewma(0), "share"),
         (lambda: ewma(np.nan), "share"),
         (lambda: seasonal(0), "period"),
