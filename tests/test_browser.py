@@ -279,6 +279,15 @@ def test_every_page_reads_well(page, site):
     assert max(shares.values()) <= 0.5, shares
 
 
+def test_a_downloaded_notebook_says_what_it_needs(page, site):
+    ready(page, f"{site}/{STEP}")
+    link = page.locator("a[href$='.ipynb']").first.get_attribute("href")
+    nb = page.evaluate("async link => (await fetch(link)).json()", link)
+    texts = ["".join(cell["source"]) for cell in nb["cells"]]
+    assert "package `serving_or`" in texts[0] and texts[1].startswith("# One step")
+    assert not any(text.startswith("#|") for text in texts)
+
+
 def test_folded_code_opens_from_the_keyboard(page, site):
     ready(page, f"{site}/{STEP}")
     button = page.locator("button.unfold").first
