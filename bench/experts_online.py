@@ -1,5 +1,5 @@
-"""The step of regularised greedy against cvxpy with Clarabel, for all layers of a model, and the
-certificate.
+"""The steps of both entropies against cvxpy with Clarabel and against each other, for all layers of
+a model.
 """
 
 import warnings
@@ -7,8 +7,7 @@ import warnings
 import numpy as np
 
 from bench import timed
-from serving_or.experts.certificate import Certificate
-from serving_or.experts.regularized_greedy import move_entropy, regularized_step
+from serving_or.experts.regularized_greedy import move_entropy, regularized_step, reverse_step
 from serving_or.tools.generators import trace
 
 STEPS = 20
@@ -21,30 +20,35 @@ def loads(kind, layers, m, scale):
     return np.stack([trace(kind, m, STEPS, scale, seed) for seed in range(layers)], axis=1)
 
 
-def play(path, k):
+def play(path, k, step=regularized_step):
     """Seconds of each step of a run from an even start, and the placements."""
     x, times, places = np.full(path.shape[1:], k / path.shape[-1]), [], []
     for r in path:
-        took, x = timed(lambda: regularized_step(r, x))
+        took, x = timed(lambda: step(r, x))
         times.append(took)
         places.append(x)
     return times, places
 
 
-def clarabel(m):
+def clarabel(m, reverse=False):
     """The step as cvxpy states it, compiled once: from loads, extra GPUs before and w / eta, to the
-    extra GPUs after.
+    extra GPUs after. Reversed, the entropy is that of q beside n.
     """
     import cvxpy as cp
 
     n, load, linear = cp.Variable(m), cp.Parameter(m, nonneg=True), cp.Parameter(m)
     weight, total = cp.Parameter(nonneg=True), cp.Parameter(nonneg=True)
-    cost = cp.max(cp.multiply(load, cp.inv_pos(n))) - weight * cp.sum(cp.entr(n)) - linear @ n
+    cost = cp.max(cp.multiply(load, cp.inv_pos(n)))
+    if reverse:
+        linear = cp.Parameter(m, nonneg=True)
+        cost = cost - linear @ cp.log(n)
+    else:
+        cost = cost - weight * cp.sum(cp.entr(n)) - linear @ n
     problem = cp.Problem(cp.Minimize(cost), [n >= 1, cp.sum(n) == total])
     assert problem.is_dpp()
 
     def solve(r, x, rho):
-        load.value, linear.value = r, rho * np.log1p(x)
+        load.value, linear.value = r, rho * (1 + x if reverse else np.log1p(x))
         weight.value, total.value = rho, x.sum() + m
         problem.solve(solver=cp.CLARABEL)
         found = np.maximum(n.value - 1, 0)
@@ -53,9 +57,10 @@ def clarabel(m):
     return solve
 
 
-def objective(x, r, before, rho):
+def objective(x, r, before, rho, reverse=False):
     """Latency and penalty."""
-    return (r / (1 + x)).max() + rho * move_entropy(x, before)
+    pair = (before, x) if reverse else (x, before)
+    return (r / (1 + x)).max() + rho * move_entropy(*pair)
 
 
 def alone():
@@ -65,11 +70,17 @@ def alone():
     for layers, m, k in [(58, 256, 16), (58, 256, 64), (58, 256, 1024), (1, 10_000, 2_000)]:
         for kind, scale in kinds:
             path = loads(kind, layers, m, scale)
-            play(path[:2], k)
-            times = 1e3 * np.array(play(path, k)[0])
+            for step in (regularized_step, reverse_step):
+                play(path[:2], k, step)
+            times = [
+                1e3 * np.array(play(path, k, step)[0]) for step in (regularized_step, reverse_step)
+            ]
+            middle = np.median(times, axis=1)
             print(
                 f"  {layers:3d} x {m:6d}, k = {k:5d}, {kind:9s} x {scale:5.0f}:"
-                f" {np.median(times):6.2f} ms, largest {times.max():6.2f} ms"
+                f" {middle[0]:6.2f} ms, largest {times[0].max():6.2f} ms; reversed"
+                f" {middle[1]:6.2f} ms, largest {times[1].max():6.2f} ms,"
+                f" {middle[1] / middle[0]:.2f} of the other"
             )
 
 
@@ -98,7 +109,14 @@ def against_clarabel():
 def accuracy():
     """Random steps of small layers."""
     print("accuracy on random steps (ties, zeros, vertices, loads over 12 decades)")
-    rng, solvers = np.random.default_rng(0), {m: clarabel(m) for m in (2, 4, 8)}
+    for reverse in (False, True):
+        compared(reverse)
+
+
+def compared(reverse):
+    """Objectives of one entropy beside Clarabel's."""
+    step = reverse_step if reverse else regularized_step
+    rng, solvers = np.random.default_rng(0), {m: clarabel(m, reverse) for m in (2, 4, 8)}
     worst, done, failed = -np.inf, 0, 0
     for turn in range(3000):
         m, k = (2, 4, 8)[turn % 3], int(rng.integers(1, 20))
@@ -116,20 +134,12 @@ def accuracy():
         except Exception:
             failed += 1
             continue
-        mine = regularized_step(r, x, 1.0, rho)
-        worst = max(worst, objective(mine, r, x, rho) / objective(theirs, r, x, rho) - 1)
+        values = [objective(y, r, x, rho, reverse) for y in (step(r, x, 1.0, rho), theirs)]
+        worst = max(worst, values[0] / values[1] - 1)
         done += 1
-    print(f"  {done} steps: our objective over Clarabel's - 1 is at most {worst:.1e}")
+    name = "reversed: " if reverse else ""
+    print(f"  {name}{done} steps: our objective over Clarabel's - 1 is at most {worst:.1e}")
     print(f"  Clarabel failed on {failed}")
-
-
-def certificates():
-    """A step of the certificate, one layer."""
-    print("certificate, one layer")
-    for m, k in [(64, 16), (256, 64), (256, 1024)]:
-        path, certificate = loads("ar", 1, m, 4.0)[:, 0], Certificate(np.full(m, k / m), k)
-        took, _ = timed(lambda: [certificate.step(r) for r in path])
-        print(f"  m = {m:4d}, k = {k:5d}: {1e3 * took / STEPS:5.2f} ms a step")
 
 
 def growth():
@@ -157,5 +167,4 @@ def run():
     alone()
     against_clarabel()
     accuracy()
-    certificates()
     growth()

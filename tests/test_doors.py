@@ -144,8 +144,11 @@ def calls():
             experts.relax,
             {"problem": p, "method": "cuts", "tolerance": 1e-6, "time_limit": TIME_LIMIT},
         ),
-        "experts.run": (experts.run, {"problem": p, "policy": experts.Myopic(), "rounding": None}),
-        "experts.optimum": (experts.optimum, {"problem": p, "time_limit": TIME_LIMIT}),
+        "experts.run": (
+            experts.run,
+            {"problem": p, "policy": experts.Myopic(), "rounding": None, "certify": True},
+        ),
+        "experts.optimum": (experts.optimum, {"problem": p, "time_limit": TIME_LIMIT, "seed": 0}),
         "experts.Never": (step_of(experts.Never), _arguments(step_of(experts.Never))),
         "experts.Chase": (step_of(experts.Chase), _arguments(step_of(experts.Chase))),
         "experts.Myopic": (step_of(experts.Myopic), _arguments(step_of(experts.Myopic))),
@@ -263,6 +266,18 @@ def calls():
         "blocks.chain_bound": (
             blocks.chain_bound,
             {"cluster": c, "requests": R, "tolerance": 1e-6, "time_limit": TIME_LIMIT},
+        ),
+        "blocks.strip_bound": (
+            blocks.strip_bound,
+            {"cluster": c, "requests": R, "start": plan(), "time_limit": TIME_LIMIT},
+        ),
+        "blocks.exit_bound": (
+            blocks.exit_bound,
+            {"cluster": c, "requests": R, "time_limit": TIME_LIMIT},
+        ),
+        "blocks.best_bound": (
+            blocks.best_bound,
+            {"cluster": c, "requests": R, "start": plan(), "time_limit": TIME_LIMIT},
         ),
         "blocks.improve": (blocks.improve, {"plan": plan(), "time_limit": 0.05, "seed": 0}),
         "blocks.place_robust": (blocks.place_robust, {"cluster": c, "requests": 1, "failures": 1}),
@@ -515,7 +530,7 @@ def test_answers_are_frozen_equal_saved_and_read_back(name, tmp_path):
 
 
 # answers that hold seconds
-TIMED = {"blocks.chain_bound"}
+TIMED = {f"blocks.{name}_bound" for name in ("chain", "strip", "exit", "best")}
 
 
 def test_answers_and_errors_go_through_a_process_pool():

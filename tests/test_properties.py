@@ -24,18 +24,27 @@ GREEDY = experts.RegularizedGreedy
 MADE = {
     "Follow": {
         "": lambda: experts.Follow(experts.last, 2),
+        "committed": lambda: experts.Follow(experts.last, 2, commit=True, seed=1),
         "ewma": lambda: experts.Follow(experts.ewma(0.5), 3),
     },
     "Mix": {
         "": lambda: experts.Mix([experts.Never(), GREEDY(), experts.Follow(experts.last, 2)]),
+        "linear": lambda: experts.Mix(
+            [experts.ReverseEntropy(), GREEDY(), experts.Never()], weights="linear"
+        ),
         "drawn": lambda: experts.Mix([experts.Chase(), experts.Myopic()], 0.5, seed=3),
         "nested": lambda: experts.Mix([experts.Mix([GREEDY(0.1), GREEDY()]), experts.Chase()]),
     },
     "Rounded": {
         "": lambda: experts.Rounded(GREEDY(), experts.Credit()),
         "threshold": lambda: experts.Rounded(GREEDY(), experts.Threshold(5)),
+        "thresholds": lambda: experts.Rounded(GREEDY(), experts.Threshold(5, common=False)),
     },
-    "RegularizedGreedy": {"": GREEDY, "log": lambda: GREEDY(3.0)},
+    "RegularizedGreedy": {"": GREEDY, "3": lambda: GREEDY(3.0)},
+    "ReverseEntropy": {"": experts.ReverseEntropy, "2": lambda: experts.ReverseEntropy(2.0)},
+    "Threshold": {"": experts.Threshold, "each": lambda: experts.Threshold(3, common=False)},
+    "Hysteresis": {"": experts.Hysteresis, "narrow": lambda: experts.Hysteresis(1.3)},
+    "Credit": {"": experts.Credit, "little": lambda: experts.Credit(0.3)},
     "seasonal": {"": lambda: experts.seasonal(2)},
     "ewma": {"": lambda: experts.ewma(0.3)},
     "last": {"": lambda: experts.last},
@@ -120,11 +129,17 @@ def test_all_kinds_are_there():
     assert set(MADE) <= set(experts.__all__)
 
 
+# room for the next step's numbers, which may hold anything
+SCRATCH = {("Certificate", "_next")}
+
+
 def state(rule):
     "All that a rule and its parts hold, so that it can be compared."
     held = []
     for part in with_parts(rule):
         for name, value in sorted(vars(part).items()):
+            if (type(part).__name__, name) in SCRATCH:
+                continue
             if isinstance(value, np.ndarray):
                 value = (value.dtype.str, value.shape, value.tobytes())
             elif isinstance(value, np.random.Generator):
@@ -205,11 +220,11 @@ def test_what_cannot_be_a_load_is_refused_and_leaves_no_trace(walk):
     assert equal(found, undisturbed)
 
 
-@pytest.mark.parametrize("name", [n for n, w in WALKS.items() if w.kind != "policy"])
+@pytest.mark.parametrize("name", ROUNDINGS)
 def test_what_cannot_be_a_placement_is_refused_and_leaves_no_trace(name):
     rule = WALKS[name].begin()
     bad = [[np.nan, 2, 2], [-1.0, 3, 2], [1.0, 3], [np.inf, 0, 0], "abc", [1j, 2, 1]]
-    bad += [[4.0, 4, 4]] if WALKS[name].kind == "rounding" else []
+    bad += [[4.0, 4, 4]]
     rule.step(LOADS[0], PATH[0])
     for x in bad:
         before = state(rule)
@@ -425,15 +440,12 @@ def test_what_run_says_of_every_policy_and_rounding(part):
 @pytest.mark.parametrize("name", CERTIFICATES)
 def test_a_certificate_is_below_the_optimum_of_every_prefix(name):
     for seed in range(cases(1000)):
-        problem, g = over_scales(seed), np.random.default_rng(seed)
+        problem = over_scales(seed)
         best = Exact(problem).best()
-        alone = CERTIFICATES[name](problem.start, problem.extra, problem.move_price)
-        beside = CERTIFICATES[name](problem.start, problem.extra, problem.move_price)
+        certificate = CERTIFICATES[name](problem.start, problem.extra, problem.move_price)
+        slack = Fraction(5e-324) * 8 * problem.steps * (problem.experts + 2)
         for t, r in enumerate(problem.loads):
-            x = g.dirichlet(np.full(problem.experts, 0.5)) * problem.extra
-            slack = Fraction(5e-324) * 8 * problem.steps * (problem.experts + 2)
-            for bound in (alone.step(r), beside.step(r, x)):
-                assert Fraction(bound) <= best[t] * Fraction(1 + 1e-9) + slack
+            assert Fraction(certificate.step(r)) <= best[t] * Fraction(1 + 1e-9) + slack
 
 
 def test_what_relax_and_the_placements_say():

@@ -7,7 +7,7 @@ from serving_or.tools.answers import Infeasible, NotFound, TooLarge
 from serving_or.tools.files import GB, GIB, BadFile
 from serving_or.tools.models import A100, CARDS, MIG, Card, Device
 
-from .bounds import ChainBound, aggregate_bound, chain_bound
+from .bounds import Bound, aggregate_bound, best_bound, chain_bound, exit_bound, strip_bound
 from .cluster import Cluster
 from .conservative_greedy import NoPlacement, cg_bp, cg_bprr, guarantee, largest_requests
 from .designs import lanes, petals_like, sweep, uncontended
@@ -64,7 +64,10 @@ __all__ = [
     "lone_bound",
     "aggregate_bound",
     "chain_bound",
-    "ChainBound",
+    "strip_bound",
+    "exit_bound",
+    "best_bound",
+    "Bound",
     "robust",
     "RobustPlan",
     "place_robust",

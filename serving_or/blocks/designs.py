@@ -191,7 +191,7 @@ def _trial(asked: _Asked, trial: tuple, best: float):
     chains, total, rest = bulk(asked.grid, placement, demand, best)
     stuck = rest.any() and total < np.inf
     if stuck or (asked.small and _may_gain(asked, placement, total, best)):
-        exact = exact_chains(asked, placement)
+        exact = _routed(asked, placement)
         if stuck or exact[1] < total:
             chains, total = exact
     return placement, chains, total, 0
@@ -204,14 +204,23 @@ def _may_gain(asked: _Asked, placement: Placement, total: float, best: float) ->
     return bool(alone < min(total, best) * (1 - TIE))
 
 
-def exact_chains(asked: _Asked, placement: Placement) -> tuple[list[Chain], float]:
+def exact_chains(
+    cluster: Cluster, placement: Placement, demand: np.ndarray, clock: Clock
+) -> tuple[list[Chain], float]:
     "The best routing that the time left finds, and its total cost; infinite without one."
-    grid, clock = asked.grid, Clock(min(10.0, asked.clock.left()))
     try:
-        plan = exact_for(grid, placement, asked.demand, clock)
-    except (Infeasible, NotFound):
+        plan = exact_for(cluster, placement, demand, Clock(min(10.0, clock.left())))
+    except NotFound:
         return [], np.inf
-    return list(plan.chains), sum(c.count * token_time(grid, c) for c in plan.chains)
+    return list(plan.chains), sum(c.count * token_time(cluster, c) for c in plan.chains)
+
+
+def _routed(asked: _Asked, placement: Placement) -> tuple[list[Chain], float]:
+    "The same in whole times; infinite also where the placement cannot serve all."
+    try:
+        return exact_chains(asked.grid, placement, asked.demand, asked.clock)
+    except Infeasible:
+        return [], np.inf
 
 
 def _trials(cluster: Cluster, demand: np.ndarray, orders: Sequence[str], most: int):
@@ -271,7 +280,7 @@ def _by_lanes(asked: _Asked, bound: float, short: int) -> Plan:
     cluster, demand, clock = asked.cluster, asked.demand, asked.clock
     placement = lanes_for(cluster, demand, clock)
     if placement is not None:
-        chains, total = exact_chains(asked, placement)
+        chains, total = _routed(asked, placement)
         if total < np.inf:
             return checked(cluster, placement, chains, demand, bound=bound)
     R, largest = int(demand.sum()), largest_for(cluster, demand)

@@ -309,7 +309,7 @@ def _affordable(
     go = (now > aim[rows] * (1 + _NUDGE)) & gives.any(axis=1)
     return rows[go], slowest[go], donor[go]
 
-# %% ../../nbs/experts/09_rounding.ipynb #1004b2ca
+
 class Credit(Hysteresis):
     """Hysteresis, and moves that the latency lost so far has paid for; the choice when k < m.
 

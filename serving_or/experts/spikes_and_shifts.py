@@ -13,7 +13,7 @@ from .certificate import run
 from .hindsight import dynamic_program
 from .model import Problem, Schedule
 from .policies import Chase, Myopic, Never, played, rounded
-from .regularized_greedy import RegularizedGreedy
+from .regularized_greedy import RegularizedGreedy, ReverseEntropy
 from .rounding import Credit, Hysteresis, threshold_mean
 from ..tools.answers import choice, whole
 
@@ -84,13 +84,13 @@ def play(problem: Problem, eta: float = 1.0) -> dict[str, Schedule]:
     problem : Problem
         With a whole start.
     eta : float
-        Of regularised greedy.
+        Of regularised greedy; the entropy turned round has its own.
 
     Returns
     -------
     dict of str to Schedule
         By name; all carry the certificate of regularised greedy's run, which is a bound for every
-        schedule.
+        schedule. *Turned round* is `ReverseEntropy` at 0.5, and at 0.942 where it is rounded.
 
     Raises
     ------
@@ -101,9 +101,12 @@ def play(problem: Problem, eta: float = 1.0) -> dict[str, Schedule]:
     paths = {}
     for name, policy in {"never": Never(), "chase": Chase(), "myopic": Myopic()}.items():
         paths[name] = played(problem, policy)
+    other = played(problem, ReverseEntropy(0.942))
     paths["regularised greedy"] = greedy.x
+    paths["turned round"] = played(problem, ReverseEntropy())
     for name, rounding in {"with hysteresis": Hysteresis(), "with credit": Credit()}.items():
         paths[name] = rounded(problem, greedy.x, rounding)
+        paths["turned round, " + name] = rounded(problem, other, rounding)
     return {name: Schedule(problem, path, greedy.bounds) for name, path in paths.items()}
 
 # %% ../../nbs/experts/14_spikes_and_shifts.ipynb #bbb07c08
@@ -147,7 +150,7 @@ def watch(
     means = [float(part.sum()) for part in threshold_mean(problem, greedy.x)]
     parts = {n: [float(s.latency.sum()), float(s.moved.sum())] for n, s in schedules.items()}
     rows = []
-    for name, (slow, moved) in (parts | {"with thresholds, mean": means}).items():
+    for name, (slow, moved) in (parts | {"with one threshold, mean": means}).items():
         cost = slow + move_price * moved
         rows.append([name, slow, moved, cost, cost / greedy.bound])
     columns = ["policy", "latency", "GPUs added", "cost", "certified ratio"]

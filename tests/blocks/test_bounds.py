@@ -11,14 +11,21 @@ from scipy.optimize import linprog
 from serving_or import blocks
 from serving_or.blocks import Cluster, Infeasible, cg_bprr, chain_bound, lone_bound
 from serving_or.blocks.bounds import (
-    ChainBound,
+    Bound,
     aggregate_bound,
+    best_bound,
+    exit_bound,
     exit_program,
+    from_staircases,
     held_spans,
     multiplier_bound,
+    staircases,
+    strip_bound,
+    strip_value,
+    trimmed,
 )
 from serving_or.blocks.flow import route_exact
-from serving_or.blocks.line_program import capacity_hull
+from serving_or.blocks.line_program import capacity_hull, milp
 from serving_or.blocks.link_program import enumeration
 from serving_or.blocks.routing import cheapest_patterns
 from serving_or.tools.programs import solve
@@ -195,7 +202,7 @@ def test_edges_and_bad_prices():
     )
 
 
-@pytest.mark.parametrize("time_limit", [0, 0.05, 1])
+@pytest.mark.parametrize("time_limit", [0, 0.05, 1, 3])
 @pytest.mark.parametrize("n", [3, 60, 1000])
 def test_a_limit_holds_and_nothing_cheap_is_lost(time_limit, n):
     "A thousand servers that all differ took 9 s of 3, and returned less than the aggregate bound."
@@ -211,8 +218,7 @@ def test_a_limit_holds_and_nothing_cheap_is_lost(time_limit, n):
         assert n == 3
         return
     spent = time.process_time() - began
-    # what comes before the first round, and one round, take their time on a busy machine
-    assert spent <= time_limit * 1.2 + 2.0
+    assert spent <= max(1.2 * time_limit, time_limit + 0.5)
     assert found.value >= max(lone_bound(c, R), aggregate_bound(c, R))
 
 
@@ -234,7 +240,7 @@ def test_a_bound_says_what_it_ranges_over_and_is_built_of_what_proves_it(tmp_pat
     found = chain_bound(EXAMPLE_A, 4)
     assert found.scope == "relayed" and found.plot().startswith("<svg")
     found.save(tmp_path / "bound.json")
-    assert ChainBound.load(tmp_path / "bound.json") == found
+    assert Bound.load(tmp_path / "bound.json") == found
     with pytest.raises(ValueError, match="multipliers"):
         dataclasses.replace(found, multipliers=-found.multipliers - 1)
     with pytest.raises(ValueError, match="multipliers"):
@@ -307,3 +313,214 @@ def test_a_plan_with_other_spans_is_no_start():
     found = exit_program(c, c.demand(2), spans=np.array([[0, 1, 2], [1, 2, 3]]), mean=True)
     with pytest.raises(ValueError, match="no such column"):
         found.begin(plan)
+
+
+# the strip form
+
+
+@pytest.mark.parametrize("seed", range(cases(1000, 60)))
+def test_staircases_are_plans_and_plans_are_staircases(seed):
+    rng = np.random.default_rng(seed)
+    clients, R = 1 + seed % 3, int(rng.integers(1, 5))
+    c = tiny_cluster(rng, n=int(rng.integers(1, 6)), clients=clients)
+    c = dataclasses.replace(c, memory=c.memory * 2)
+    try:
+        plan = route_exact(c, random_placement(rng, c), R)
+    except Infeasible:
+        return
+    heights, demand = staircases(plan), c.demand(R)
+    assert (heights.sum(axis=1) == demand[:, None]).all()
+    total = heights.sum(axis=0)
+    assert (total.sum(axis=1) == plan.visits).all()
+    # the cost by the theorem, from the last heights and the areas
+    last = [heights[i][np.arange(c.n), np.maximum(plan.placement.e - 2, 0)] for i in range(clients)]
+    used = plan.placement.m > 0
+    away = sum(c.rtt[i, used] @ last[i][used] for i in range(clients))
+    assert (away + c.tau @ total.sum(axis=1)) / R == pytest.approx(plan.cost)
+    again = from_staircases(c, heights)
+    assert again.cost == pytest.approx(plan.cost) and (staircases(again) == heights).all()
+    # more than is asked for: longer staircases, and a plan that costs no more
+    more = heights + (heights > 0) * np.cumsum(rng.integers(0, 2, heights.shape), axis=2)
+    fewer = trimmed(more, demand)
+    assert (fewer.sum(axis=1) == demand[:, None]).all() and (fewer <= more).all()
+    room = dataclasses.replace(c, memory=c.memory * 100)
+    plan = from_staircases(room, fewer)
+    areas = more.sum(axis=(0, 2))
+    ends = [more[i].max(axis=1) for i in range(clients)]
+    full = sum(c.rtt[i] @ ends[i] for i in range(clients)) + c.tau @ areas
+    assert plan.cost * R <= full + 1e-9
+
+
+def test_what_is_no_staircase_is_refused():
+    c = Cluster(3, 1, 1, [20, 20], [1, 1], [1, 1])
+    with pytest.raises(ValueError, match="leave server 0 before block 3"):
+        from_staircases(c, np.array([[[2, 2, 1], [0, 0, 1]]]))
+    with pytest.raises(ValueError, match="same sum"):
+        from_staircases(c, np.array([[[1, 2, 2], [0, 0, 1]]]))
+    with pytest.raises(blocks.BadPlan, match="memory"):
+        from_staircases(c, np.full((1, 2, 3), 6))
+
+
+# the strip bound, and the largest of all
+
+
+@pytest.mark.parametrize("seed", range(cases(2000, 80)))
+def test_strip_exits_and_the_best_are_below_the_optimum(seed):
+    c, demand, best = enumerated(seed)
+    try:
+        found = best_bound(c, demand)
+    except Infeasible:
+        assert best == np.inf
+        return
+    assert found.value == max(found.others.values()) <= best * (1 + 1e-9)
+    strip = strip_bound(c, demand)
+    assert strip.value <= strip.limit * (1 + 1e-9) and strip.value >= strip.limit * (1 - 1e-5)
+    R, K = int(demand.sum()), max(int(c.counts(1).max()), 1)
+    G = np.cumsum(strip.multipliers[:R])
+    prices = np.cumsum(strip.multipliers[R:].reshape(-1, K), axis=1)
+    proved = strip_value(c, demand, G, prices)
+    cheap = max(lone_bound(c, demand), aggregate_bound(c, demand))
+    assert strip.value == pytest.approx(max(proved, cheap))
+    # any prices, also with G = 0, c = 0, or of any sign
+    rng = np.random.default_rng(seed)
+    for scale in (0.3, 3.0, 30.0):
+        G = np.cumsum(rng.exponential(scale, R)) * (seed % 3 > 0)
+        lengths = np.cumsum(rng.exponential(scale, (len(demand), K)), axis=1) * (seed % 4 > 0)
+        assert strip_value(c, demand, G, lengths) <= best * (1 + 1e-9)
+        signs = rng.normal(0, scale, R), rng.normal(0, scale, K)
+        assert strip_value(c, demand, *signs) <= best * (1 + 1e-9)
+    if best < np.inf:
+        start = milp(c, demand)
+        again = strip_bound(c, demand, start)
+        assert again.value == pytest.approx(strip.value, rel=1e-4) and again.value <= best * (
+            1 + 1e-9
+        )
+
+
+@pytest.mark.parametrize("seed", range(cases(300, 25)))
+def test_the_value_of_staircases_by_enumeration(seed):
+    "One block prices only: all staircases of each server are listed."
+    rng = np.random.default_rng(seed)
+    n, L, R = int(rng.integers(1, 4)), int(rng.integers(1, 4)), int(rng.integers(1, 5))
+    c = Cluster(L, 2, 1, rng.integers(3, 20, n), rng.integers(1, 6, n), rng.integers(0, 9, n))
+    K = max(int(c.counts(1).max()), 1)
+    G, lengths = rng.normal(2, 4, R), np.cumsum(rng.normal(6, 5, K))
+    total = L * min(sum(G[s - 1] for s in some) for some in splits(R, range(1, R + 1))) + R * min(
+        sum(lengths[k - 1] for k in some) for some in splits(L, range(1, K + 1))
+    )
+    for j in range(n):
+        best = 0.0
+        for m in range(1, int(c.counts(1)[j]) + 1):
+            slots = c.slots(np.full(n, m))[j]
+            for S in product(range(1, R + 1), repeat=m):
+                if sum(S) <= slots and all(a >= b for a, b in zip(S, S[1:])):
+                    visits = sum(lengths[p] * (S[p] - (S + (0,))[p + 1]) for p in range(m))
+                    times = c.rtt[0, j] * S[0] + c.tau[j] * sum(S)
+                    best = max(best, sum(G[s - 1] for s in S) + visits - times)
+        total -= best
+    assert strip_value(c, R, G, lengths) == pytest.approx(total / R)
+
+
+def splits(total, sizes):
+    "All ways to write a number as a sum of sizes."
+    if total == 0:
+        return [[]]
+    return [[s, *rest] for s in sizes if s <= total for rest in splits(total - s, sizes)]
+
+
+def test_five_large_servers_and_twenty_five_requests():
+    "Solved to proof elsewhere: 548.11 ms lies between every bound and every plan."
+    c = fleet(5, 1.0, output=2028)
+    c = dataclasses.replace(c, rtt=np.full((1, 5), 118.65))
+    found = best_bound(c, 25)
+    assert found.others["chains"] == pytest.approx(518.05, abs=0.02)
+    assert found.others["exits"] == pytest.approx(541.01, abs=0.02)
+    assert 541 < found.others["strip"] < 548.11 < cg_bprr(c, 25).cost
+
+
+BOUNDS = [chain_bound, strip_bound, exit_bound, best_bound]
+
+
+@pytest.mark.parametrize("bound", BOUNDS)
+def test_units_of_time_and_memory_change_no_bound(bound):
+    c = fleet(8, 0.25, output=2028)
+    c, R = dataclasses.replace(c, blocks=12), 9
+    value = bound(c, R).value
+    for unit in (1e-9, 1e9):
+        memory = {k: getattr(c, k) * unit for k in ("memory", "block_size", "cache_size")}
+        assert bound(dataclasses.replace(c, **memory), R).value == pytest.approx(value)
+        slow = dataclasses.replace(c, tau=c.tau * unit, rtt=c.rtt * unit)
+        assert bound(slow, R).value == pytest.approx(unit * value, rel=1e-5)
+
+
+@pytest.mark.parametrize("bound", BOUNDS[1:])
+@pytest.mark.parametrize("time_limit", [0, 0.05, 1])
+@pytest.mark.parametrize("n", [3, 40, 300])
+def test_all_bounds_keep_their_limits(bound, time_limit, n):
+    rng = np.random.default_rng(n)
+    memory, tau, rtt = rng.uniform(6, 24, n), rng.uniform(4, 16, n), rng.uniform(60, 120, n)
+    c, R = Cluster(20, 1.3, 0.05, memory, tau, rtt), n
+    began = time.process_time()
+    found = bound(c, R, time_limit=time_limit)
+    assert time.process_time() - began <= max(1.2 * time_limit, time_limit + 0.5)
+    assert found.value >= max(lone_bound(c, R), aggregate_bound(c, R)) * (1 - 1e-12)
+
+
+@pytest.mark.parametrize("bound", BOUNDS)
+def test_edges_of_all_bounds(bound, tmp_path):
+    c = Cluster(3, 2, 1, [12, 12], [1, 2], [[4, 1], [np.inf, 1]])
+    assert bound(c, 0).value == 0 and bound(c, [0, 1]).value <= optimum(c, [0, 1]) * (1 + 1e-9)
+    assert bound(Cluster(1, 2, 1, [3], [5], [2]), 1).value == pytest.approx(7)
+    free = Cluster(3, 2, 0, [6, 2], [1, 1], [4, 1])
+    assert bound(free, 9).value == pytest.approx(optimum(free, 2))
+    for small, R in ((Cluster(3, 2, 1, [3, 3], [1, 1], [0, 0]), 1), (c, 40)):
+        with pytest.raises(Infeasible):
+            bound(small, R)
+    found = bound(c, 2)
+    assert "no relayed plan for 2 requests" in found.summary() and found.plot().startswith("<svg")
+    assert len(found.to_frame()) == (found.multipliers != 0).sum() and found.scope == "relayed"
+    found.save(tmp_path / "bound.json")
+    assert Bound.load(tmp_path / "bound.json") == found
+    for bad in ({"name": "other"}, {"multipliers": np.full(3, np.nan)}, {"requests": [-1, 1]}):
+        with pytest.raises(ValueError):
+            dataclasses.replace(found, **bad)
+    for bad in ({"time_limit": -1}, {"time_limit": np.nan}, {"requests": 1.5}):
+        with pytest.raises(ValueError, match=next(iter(bad))):
+            bound(**({"cluster": c, "requests": 1} | bad))
+
+
+def test_a_start_is_checked():
+    c = fleet(6)
+    plan = cg_bprr(c, 2)
+    for bound in (strip_bound, best_bound):
+        assert bound(c, 2, start=plan).value <= plan.cost
+        with pytest.raises(blocks.BadPlan, match="3 requests"):
+            bound(c, 3, start=plan)
+    with pytest.raises(ValueError, match="heights has shape"):
+        strip_value(c, 2, [1.0], [1.0])
+    with pytest.raises(blocks.TooLarge):
+        strip_value(fleet(60), 2000, np.zeros(2000), np.zeros(max(fleet(60).counts(1))))
+
+
+@pytest.mark.parametrize("seed", range(cases(600, 40)))
+def test_blocks_that_differ(seed):
+    "The exit program takes them as they are; the other bounds say that they do not."
+    rng = np.random.default_rng(seed)
+    n, L, clients = int(rng.integers(1, 4)), int(rng.integers(2, 5)), 1 + seed % 2
+    c = random_cluster(rng, n, L, 3, clients)
+    sizes = {"block_size": rng.integers(1, 6, L), "cache_size": rng.integers(1, 4, L)}
+    some = list(sizes)[: 1 + seed % 2] if seed % 3 else list(sizes)[1:]
+    c = dataclasses.replace(c, memory=c.memory * 1.5, **{k: sizes[k] for k in some})
+    best, demand = optimum(c, 3), c.demand(3)
+    program = exit_program(c, demand, groups=np.arange(n))
+    answer = solve(program.program)
+    assert answer.value == pytest.approx(best)
+    if best < np.inf:
+        assert route_exact(c, program.place(answer.x), demand).cost == pytest.approx(best)
+        assert exit_bound(c, 3).value <= best * (1 + 1e-9)
+    if not c.alike:
+        if best < np.inf:
+            assert list(best_bound(c, 3).others) == ["exits"]
+        for bound in (chain_bound, strip_bound, aggregate_bound):
+            with pytest.raises(ValueError, match="alike|fits|fit"):
+                bound(c, 3)

@@ -13,9 +13,21 @@ from serving_or.blocks.flow import route_exact
 from serving_or.blocks.link_program import enumeration
 from serving_or.blocks.plan import Placement, check
 from serving_or.blocks.routing import lone_bound, route
-from serving_or.blocks.search import improve, prices_of, two_at_a_time, worth
+from serving_or.blocks.search import (
+    NEIGHBOURHOODS,
+    Search,
+    at_work,
+    improve,
+    prices_of,
+    realised,
+    run_search,
+    tally,
+    two_at_a_time,
+    worth,
+)
 from serving_or.tools.answers import Clock, Infeasible
 from tests.instances import THREE, fleet, tiny_cluster
+from tests.long import LONG, cases
 
 CLOSE = 1 + 1e-7
 
@@ -58,9 +70,12 @@ def test_a_bound_on_one_placement_is_none_on_the_plan():
     for call in (route, route_exact):
         plan = call(THREE, cg_bp(THREE, 4), 4)
         assert plan.cost == 90 and np.isclose(plan.bound, 90) and plan.scope == "placement"
-        better = improve(plan, time_limit=2)
+        # too short for a bound beyond the lone one, then long enough
+        better = improve(plan, time_limit=0.5)
         assert better.cost == 80 and better.bound == 70 == lone_bound(THREE, 4)
         assert better.status != "optimal" and better.scope == "all"
+        better = improve(plan, time_limit=2)
+        assert better.cost == 80 and better.status == "optimal"
         # even where nothing better is found
         same = improve(plan, time_limit=0)
         assert same.cost == 90 and same.bound == 70 and same.status == "time_limit"
@@ -87,14 +102,113 @@ def test_time_is_kept():
         assert plan.cost <= swept.cost and plan.status == "time_limit"
 
 
+def unlike(n, L, seed=0, clients=1):
+    "Servers that all differ."
+    rng = np.random.default_rng(seed)
+    rtt = rng.uniform(60, 120, (clients, n))
+    return Cluster(L, 1.3, 0.05, rng.uniform(4, 12, n), rng.uniform(4, 16, n), rtt)
+
+
+@pytest.mark.parametrize("limit", (0.0, 0.05, 1.0, 3.0) if LONG else (0.0, 0.05, 1.0))
+def test_every_size_keeps_every_limit(limit):
+    improve(cg_bprr(THREE, 4), time_limit=0.1)
+    many = Cluster(70, 1.3, 0.005, *(unlike(1000, 70).memory * k for k in (2, 1, 10)))
+    sizes = [(THREE, 4), (unlike(40, 20), 12), (fleet(60, 0.2), 60), (fleet(1000, 0.2), 5000)]
+    for c, R in [*sizes, (many, 1000)]:
+        start = sweep(c, R, most=3)
+        began = process_time()
+        plan = improve(start, time_limit=limit)
+        assert process_time() - began < limit + max(0.5, 0.2 * limit)
+        assert plan.bound <= plan.cost <= start.cost
+        # the sweep itself always tries one design
+        began = process_time()
+        assert sweep(c, R, time_limit=limit).cost >= plan.bound
+        assert process_time() - began < limit + 0.5
+
+
+def reached_by_some(rng, clients, n):
+    "Round trips of clients that reach only some of the servers."
+    rtt = rng.integers(1, 20, (clients, n)).astype(float)
+    rtt[rng.random(rtt.shape) < 0.25] = np.inf
+    rtt[np.arange(clients), rng.integers(0, n, clients)] = 9
+    return rtt
+
+
+def test_several_clients_that_reach_some_servers():
+    "Never worse than the start, never below the optimum, and what is called optimal is."
+    rng = np.random.default_rng(31)
+    met = gained = 0
+    for _ in range(cases(400, few=25)):
+        n, L, C = int(rng.integers(2, 4)), int(rng.integers(2, 5)), int(rng.integers(1, 4))
+        c = Cluster(
+            L, 2, 1, rng.integers(6, 25, n), rng.integers(1, 9, n), reached_by_some(rng, C, n)
+        )
+        demand = rng.integers(0, 3, C)
+        try:
+            start = sweep(c, demand)
+        except (NoPlacement, Infeasible):
+            continue
+        best = enumeration(c, demand).cost
+        plan = improve(start, time_limit=0.3)
+        assert best <= plan.cost * CLOSE and plan.cost <= start.cost
+        assert plan.bound <= best * CLOSE
+        assert plan.status != "optimal" or np.isclose(plan.cost, best)
+        met, gained = met + 1, gained + (plan.cost < start.cost - 1e-9)
+    assert met >= 10
+
+
+@pytest.mark.parametrize("name", NEIGHBOURHOODS)
+def test_each_neighbourhood_gives_plans(name):
+    "Whatever a model says, what comes back is a plan for these requests, routed and checked."
+    alike = Cluster(6, 2, 1, [9] * 6, [1] * 6, np.arange(6) + 10)
+    two = fleet(14, 0.3, 512, clients=2, overhead=5.0)
+    found = 0
+    for c, demand in ((alike, [4]), (two, [5, 2]), (unlike(12, 10), [6]), (THREE, [4])):
+        start = sweep(c, demand)
+        search = Search(start, 0.0, Clock(2.0), seed=3)
+        for _ in range(3):
+            plan = realised(search, NEIGHBOURHOODS[name](search))
+            search.note(name, plan)
+            if plan is not None:
+                found += 1
+                check(c, plan.placement, plan.chains, demand)
+        assert search.plan.cost <= start.cost and len(search.steps) == 3
+    assert found > 0
+
+
+def test_tries_are_counted():
+    search = Search(sweep(unlike(12, 10), 6), 0.0, Clock(1.0))
+    begin = search.plan.cost
+    run_search(search, lambda value, bound: None)
+    table = tally(search.steps)
+    assert table["tries"].sum() == len(search.steps) >= 2
+    assert np.isclose(table["gained"].sum(), begin - search.plan.cost)
+    assert (table["gains"] <= table["tries"]).all() and (table["seconds"] >= 0).all()
+    costs = [step.value for step in search.steps]
+    assert (np.diff(costs) <= 0).all() and costs[-1] == search.plan.cost
+
+
+def test_segments_of_equal_servers():
+    "One segment is the whole line here: its program is exact but for shared ends."
+    c = Cluster(6, 2, 1, [9] * 6, [1] * 6, [10] * 6)
+    search = Search(sweep(c, 4), 0.0, Clock(None))
+    values = []
+    for _ in range(6):
+        plan = realised(search, NEIGHBOURHOODS["segments"](search))
+        search.note("segments", plan)
+        values.append(np.inf if plan is None else plan.cost)
+    # lanes of equal servers by hand: 36
+    assert min(values) <= 36 * CLOSE and min(values) >= chain_bound(c, 4).value / CLOSE
+
+
 def test_without_a_limit_it_ends():
     plan = improve(cg_bprr(THREE, 4), time_limit=None)
-    assert plan.cost == 80 and plan.status == "feasible"
+    assert plan.cost == 80 and plan.status == "optimal"
 
 
 def test_the_same_seed_gives_the_same_search():
     c = Cluster(5, 3, 1, [11, 9, 10, 11, 11, 7], [2, 8, 5, 3, 8, 5], [15, 11, 8, 21, 21, 27])
-    first, second = (improve(cg_bprr(c, 4), time_limit=None, seed=5) for _ in range(2))
+    first, second = (improve(cg_bprr(c, 4), None, seed=5, bound=69.5) for _ in range(2))
     assert first.placement == second.placement and first.cost == second.cost == 69.5
 
 
@@ -175,5 +289,6 @@ def test_verbose_is_one_line(capfd):
 
 
 def test_live_example():
+    assert "sweep: 440.7 ms" in at_work(0) and "boundaries" in at_work(5)
     assert "after 0 tries: 102.00 ms" in two_at_a_time(0, 1)
     assert "after 8 tries: 79.25 ms" in two_at_a_time(8, 1)

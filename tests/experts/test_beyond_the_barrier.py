@@ -19,7 +19,7 @@ from serving_or.experts.model import Problem, Schedule, latency
 from serving_or.experts.policies import played
 from serving_or.experts.regularized_greedy import ReverseEntropy, reverse_factor, reverse_step
 from serving_or.experts.relaxation import relax
-from serving_or.experts.rounding import Hysteresis
+from serving_or.experts.rounding import Hysteresis, threshold_mean
 from tests.instances import draw_loads, online_problems, placements, prefix_optima
 from tests.long import cases
 
@@ -94,6 +94,10 @@ def test_whole_gpus_on_every_prefix(seed):
     best = prefix_optima(problem) * (1 + 1e-9) + 1e-12
     rounded = Schedule(problem, played(problem, ReverseEntropy(WHOLE), Hysteresis()))
     assert np.all(np.cumsum(rounded.costs) <= 4.3723 * best)
+    # one common threshold: the exact mean over it
+    path = played(problem, ReverseEntropy(best_eta(2.5)))
+    slow, moved = threshold_mean(problem, path, common=True)
+    assert np.all(np.cumsum(slow + problem.move_price * moved) <= 3.8119 * best)
     for eta in (0.125, 0.25, 0.5, 1.0, 2.0, 4.0):
         s = Schedule(problem, played(problem, ReverseEntropy(eta)))
         assert np.all(reverse_factor(eta) * np.cumsum(s.latency) <= best)

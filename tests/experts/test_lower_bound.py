@@ -1,6 +1,7 @@
 "The dual game: bounds, the theorem's inequalities, game values against another solver."
 
 import pickle
+from itertools import product
 
 import numpy as np
 import pytest
@@ -14,9 +15,14 @@ from serving_or.experts.lower_bound import (
     burst_optimum,
     dual_limit,
     duration_law,
+    fork_pool,
     hedge_a_burst,
+    pool_against_a_burst,
+    proved_by,
+    sequence_pool,
     square_root_game,
 )
+from tests.long import cases
 
 
 def conjugate(z, r=1.0):
@@ -104,7 +110,7 @@ def test_game_values():
     for k, value in [(4, 1.18), (8, 1.26), (16, 1.35)]:
         play = burst_game(k)
         assert play.ratio() == pytest.approx(value, abs=0.006)
-        again = burst_optimum(k * k, k) / burst_dual(play.multipliers, play.gpu_prices, k)
+        again = burst_optimum(k * k, k) / burst_dual(play.multipliers, play.charges, k)
         assert again.max() == play.ratio()
     for k, most in [(2, 2.11), (8, 4.03), (16, 4.84)]:
         reach, stop = duration_law(k)
@@ -205,3 +211,136 @@ def test_bad_numbers_are_named(bad):
     ):
         with pytest.raises(ValueError, match="must"):
             call()
+
+
+# ---- more than one sequence ----
+
+POOLS = {"sequences": sequence_pool, "forks": fork_pool}
+
+
+def optimum(loads, k, w=1.0):
+    "Of a burst, after each of its steps."
+    load = np.cumsum(loads)
+    x = np.clip(np.sqrt(load / w) - 1, 0, k)
+    return load / (1 + x) + w * x
+
+
+@pytest.mark.parametrize("kind", POOLS)
+def test_pools_prove_their_factor_on_any_loads(kind):
+    """From far below the price to far above, k from 0, and never more than the optimum."""
+    rng = np.random.default_rng(0)
+    for _ in range(cases(2000)):
+        k, N, w = int(rng.integers(0, 2000)), int(rng.integers(2, 9)), 10.0 ** rng.uniform(-2, 2)
+        r = w * rng.exponential(size=50) * 10.0 ** (rng.uniform(-3, 3) + rng.uniform(-2, 2, 50))
+        rows, gamma = POOLS[kind](N, k)
+        best, proved = optimum(r, k, w), proved_by(r, rows, gamma, k, w)
+        assert np.all(proved <= best * (1 + 1e-9))
+        assert np.all(best + w <= gamma * (proved + w) * (1 + 1e-9))
+
+
+@pytest.mark.parametrize("kind", POOLS)
+@pytest.mark.parametrize("k", [64, 256, 1024])
+def test_pools_over_all_lengths(kind, k):
+    """At r = w, every duration up to k^2; and forks also in larger and smaller steps."""
+    n = cases(k * k, 1 << 16) if k > 256 else k * k
+    for N in (2, 8):
+        rows, gamma = POOLS[kind](N, k)
+        for r in (1.0,) if kind == "sequences" or n > 5000 else (0.1, 1.0, 30.0):
+            loads = np.full(int(n / r), r)
+            ratio = (optimum(loads, k) + 1) / (proved_by(loads, rows, gamma, k) + 1)
+            assert 1 - 1e-12 <= ratio.min() and 0.97 * gamma < ratio.max() <= gamma
+    assert sequence_pool(19, 1024)[1] == pytest.approx(1.0874, abs=5e-5)
+
+
+def test_forks_hold_few_rows_and_spend_all():
+    for N, gamma in [(2, 1.284), (3, 1.183), (5, 1.113), (8, 1.075), (12, 1.053)]:
+        rows, factor = fork_pool(N, 4000)
+        assert factor == pytest.approx(gamma, abs=6e-4) and factor == fork_pool(N, 3)[1]
+        load = np.geomspace(1e-3, 4001**2, 5000)[:, None]
+        assert ((rows[:, 0] < load) & (load <= rows[:, 2])).sum(axis=1).max() == N
+        fork, knee, end = rows.T
+        spent = (knee / (knee - fork) + np.log(end / knee) / 4) / factor**2
+        assert np.allclose(spent, 1) and end[-1] >= 4001**2
+        # no other distance between the teeth proves more
+        apart = np.linspace(1.01, 20, 2000)
+        assert factor**2 <= (1 / (1 - apart ** (1.0 - N)) + np.log(apart) / 4).min() + 1e-9
+
+
+def spent(t):
+    "Least total fall of one play that reaches sqrt(t) at each of some durations."
+    t = np.append(0.0, np.sort(t))
+    return (np.diff(np.sqrt(t)) ** 2 / np.diff(t)).sum() if t.size > 1 else 0.0
+
+
+@pytest.mark.parametrize("N, M", [(1, 6), (2, 4), (2, 5), (3, 3)])
+def test_no_assignment_of_durations_beats_the_sequences(N, M):
+    """Every way to share out geometric durations among N plays, and the proof's inequality."""
+    K = 300.0
+    t = K ** (np.arange((M - 1) * N + 1) / ((M - 1) * N))
+    best = min(
+        max(spent(t[np.array(a) == j]) for j in range(N)) for a in product(range(N), repeat=t.size)
+    )
+    least = 1 + (M - 1) * np.tanh(np.log(K) / (4 * N * (M - 1)))
+    assert least - 1e-12 <= best <= sequence_pool(N, 0)[1] ** 2 + np.log(K) / (4 * N)
+    # ranges without gaps are as good as any
+    ranges = [a for a in product(range(N), repeat=t.size) if list(a) == sorted(a)]
+    assert np.isclose(best, min(max(spent(t[np.array(a) == j]) for j in range(N)) for a in ranges))
+
+
+@settings(max_examples=cases(2000, 100), deadline=None)
+@given(st.integers(0, 10**6), st.integers(2, 10), st.integers(1, 6))
+def test_a_few_random_sequences_obey_the_theorem(seed, k, N):
+    g, n = np.random.default_rng(seed), k * k
+    plays = []
+    for _ in range(N):
+        b = np.sort(g.random((n + 1, 2)) ** g.choice([0.3, 1, 4]), axis=0)[::-1].copy()
+        b[:, 0] *= g.integers(0, 2)
+        lam = g.exponential(g.choice([0.0, 0.01, 0.3]), n)
+        plays.append(burst_dual(b, lam, k))
+    # and those that are made for it
+    z = [np.where(np.arange(1, n + 1) <= m, 1 / m, 0) for m in np.geomspace(1, n, N)]
+    busy = [1 - np.append(0, np.cumsum(f)) for f in z]
+    plays += [burst_dual(np.column_stack([0 * b, b]), np.zeros(n), k) for b in busy]
+    reach, stop = duration_law(k)
+    harmonic = (1 / np.arange(1, n + 1)).sum()
+    most = stop @ np.max(plays, axis=0)
+    assert most <= 2 * (2 * N * harmonic) ** 0.5 + reach.sum() / k
+    assert stop @ burst_optimum(n, k) / most >= dual_limit(k, sequences=2 * N) or most <= 0
+
+
+def test_more_sequences_exclude_less():
+    limits = [dual_limit(1024, sequences=N) for N in (1, 2, 4, 16)]
+    assert limits[0] == dual_limit(1024) and np.all(np.diff(limits) < 0)
+    with pytest.raises(ValueError, match="sequences is 0"):
+        dual_limit(64, sequences=0)
+
+
+def test_states_leave_an_angle_uncovered():
+    """The angles of S rows and 0 leave one of [0, pi/2) that is pi / (4 S + 2) away from all."""
+    rng, phi = np.random.default_rng(0), np.linspace(0, np.pi / 2, 4001)
+    for _ in range(cases(2000)):
+        S = int(rng.integers(1, 8))
+        psi = np.append(0.0, np.pi / 2 * rng.random(S))
+        if rng.random() < 0.5:
+            psi = np.append(0.0, (2 * np.arange(1, S + 1)) * np.pi / (4 * S + 2))
+        away = np.abs(phi[:, None] - psi).min(axis=1).max()
+        assert away >= np.pi / (4 * S + 2) - 1e-3
+
+
+@pytest.mark.parametrize("kind", POOLS)
+@pytest.mark.parametrize("members", [2, 8])
+@pytest.mark.parametrize("duration", [4, 4096])
+def test_live_example_of_pools(kind, members, duration):
+    picture = pool_against_a_burst(kind, members, duration)
+    assert "worst" in picture and "nan" not in picture
+
+
+@pytest.mark.parametrize("bad", [np.nan, -1, "3", None, 1.5])
+def test_what_no_pool_is(bad):
+    for make in POOLS.values():
+        with pytest.raises(ValueError, match="must"):
+            make(bad, 4)
+        with pytest.raises(ValueError, match="must"):
+            make(2, bad)
+    with pytest.raises(ValueError, match="must"):
+        proved_by([1.0, 2.0], np.array([[0, 1, 2.0]]), 1.1, 4, bad if bad != 1.5 else 0)

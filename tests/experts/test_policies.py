@@ -6,13 +6,15 @@ import pytest
 from serving_or.experts import Chase, Myopic, Never, Policy
 from serving_or.experts.model import Problem, Schedule
 from serving_or.experts.policies import all_or_nothing, played, rounded, wait_cost, wait_then_move
-from serving_or.experts.regularized_greedy import RegularizedGreedy
+from serving_or.experts.regularized_greedy import RegularizedGreedy, ReverseEntropy
 from serving_or.experts.relaxation import relax
 from serving_or.experts.rounding import Hysteresis
 from tests.instances import BAD_COUNTS, BAD_PRICES
 
 
-@pytest.mark.parametrize("policy", [Never(), Chase(), Myopic(), RegularizedGreedy()])
+@pytest.mark.parametrize(
+    "policy", [Never(), Chase(), Myopic(), RegularizedGreedy(), ReverseEntropy()]
+)
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -1.0])
 def test_a_broken_load_leaves_no_trace(policy, bad):
     rng = np.random.default_rng(37)
@@ -80,7 +82,7 @@ def test_a_policy_must_be_started():
         Chase().step([1.0, 2.0])
 
 
-@pytest.mark.parametrize("make", [Never, Chase, Myopic, RegularizedGreedy])
+@pytest.mark.parametrize("make", [Never, Chase, Myopic, RegularizedGreedy, ReverseEntropy])
 def test_nothing_is_shared(make):
     """What comes out may be changed, and so may what went in."""
     rng = np.random.default_rng(0)

@@ -397,6 +397,7 @@ def test_plans_of_many_experts_are_close_to_the_optimum_and_never_above_bounds()
         Myopic(),
         Follow(last),
         Follow(wrong),
+        Follow(ewma(), commit=True, seed=1),
         Mix([Follow(ewma()), Never()], seed=1),
     ):
         assert run(problem, policy).cost >= best.bound - 1e-6
