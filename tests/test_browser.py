@@ -433,6 +433,7 @@ def test_axe_finds_nothing_serious(page, site, axe, theme):
     ):
         ready(page, f"{site}/{name}")
         page.evaluate(f"document.documentElement.dataset.theme = '{theme}'")
+        page.wait_for_timeout(400)  # colours change smoothly
         page.evaluate(axe)
         told = page.evaluate("axe.run({resultTypes: ['violations']})")
         found += [

@@ -49,6 +49,8 @@
 
   // The side bar's arrows have no words of their own.
   function name() {
+    // Sphinx writes the arguments of a signature as definitions of nothing.
+    for (const part of document.querySelectorAll("dt.sig > dl, dt.sig > dl > dd")) part.setAttribute("role", "none");
     for (const arrow of document.querySelectorAll("nav.bd-links summary:not([aria-label])")) {
       arrow.setAttribute("aria-label", `Pages below ${arrow.parentElement.previousElementSibling?.textContent.trim() ?? ""}`);
     }
