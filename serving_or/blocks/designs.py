@@ -107,7 +107,7 @@ def on_grid(cluster: Cluster, scale: float) -> Cluster:
     most = max(cluster.tau.max(initial=0.0), cluster.rtt[reached].max(initial=0.0))
     scale = scale or most or 1.0
     tau, rtt = np.rint(cluster.tau / scale * GRID), np.rint(cluster.rtt / scale * GRID)
-    # a time of more than a hundred thousand chains is not used, but must stay finite
+    # times beyond so many chains count as equal; sums stay exact
     far = GRID * 1e5
     rtt = np.where(reached, np.minimum(rtt, far), np.inf)
     times = dict(tau=np.minimum(tau, far), rtt=rtt, prefill_tau=None, prefill_rtt=None)
@@ -337,6 +337,13 @@ def sweep(
         left with less capacity than R.
     ValueError
         When an argument is not as described, or the bound is above the cost of a plan.
+
+    Notes
+    -----
+    Where servers times blocks times clients are at most 600, every design is routed exactly;
+    elsewhere greedily, and exactly where that leaves requests without a chain. Where some clients
+    do not reach some servers, a second placement of each design lets every client use the servers
+    that it reaches.
 
     References
     ----------
