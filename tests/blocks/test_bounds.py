@@ -12,6 +12,7 @@ from serving_or import blocks
 from serving_or.blocks import Cluster, Infeasible, cg_bprr, chain_bound, lone_bound
 from serving_or.blocks.bounds import (
     Bound,
+    _aggregate_prices,
     aggregate_bound,
     best_bound,
     exit_bound,
@@ -148,6 +149,20 @@ def test_a_sort_solves_the_sum_of_all_capacities(seed):
             aggregate_bound(c, R)
     else:
         assert aggregate_bound(c, R) == pytest.approx(answer.fun)
+
+
+@pytest.mark.parametrize("seed", range(cases(500, 40)))
+def test_the_prices_of_the_aggregate_bound_prove_it(seed):
+    rng = np.random.default_rng(seed)
+    n, clients, R = int(rng.integers(1, 7)), int(rng.integers(1, 3)), int(rng.integers(1, 12))
+    c = random_cluster(rng, n, 5, 4, clients)
+    c = dataclasses.replace(c, rtt=np.where(rng.random(c.rtt.shape) < 0.1, np.inf, c.rtt))
+    try:
+        value = aggregate_bound(c, R)
+    except Infeasible:
+        return
+    prices = _aggregate_prices(c, c.demand(R), capacity_hull(c, R))
+    assert multiplier_bound(c, R, prices) >= value * (1 - 1e-9)
 
 
 def test_where_the_greedy_plan_is_proved_optimal():
