@@ -34,6 +34,7 @@ from serving_or.tools.answers import (
     Clock,
     Infeasible,
     NotFound,
+    Status,
     choice,
     door,
     number,
@@ -110,7 +111,9 @@ def on_grid(cluster: Cluster, scale: float) -> Cluster:
     # times beyond so many chains count as equal; sums stay exact
     far = GRID * 1e5
     rtt = np.where(reached, np.minimum(rtt, far), np.inf)
-    times = dict(tau=np.minimum(tau, far), rtt=rtt, prefill_tau=None, prefill_rtt=None)
+    times: dict[str, Any] = dict(
+        tau=np.minimum(tau, far), rtt=rtt, prefill_tau=None, prefill_rtt=None
+    )
     return replace(cluster, hop=None, **times)
 
 # %% ../../nbs/blocks/09_designs.ipynb #1a0e197c
@@ -174,7 +177,7 @@ class _Asked:
 
     @property
     def small(self) -> bool:
-        return self.grid.n * self.grid.blocks * np.count_nonzero(self.demand) <= EXACT
+        return bool(self.grid.n * self.grid.blocks * np.count_nonzero(self.demand) <= EXACT)
 
 
 def _trial(asked: _Asked, trial: tuple, best: float):
@@ -272,7 +275,7 @@ def sweep_for(
     placement, chains, order, c, shared = answer
     promise = guarantee_for(cluster, demand, c, order) if shared else np.inf
     plan = checked(cluster, placement, chains, demand, bound=bound, guarantee=promise, design=c)
-    return replace(plan, status="time_limit") if stopped and plan.gap > OPTIMALITY else plan
+    return replace(plan, status=Status.TIME_LIMIT) if stopped and plan.gap > OPTIMALITY else plan
 
 
 def _by_lanes(asked: _Asked, bound: float, short: int) -> Plan:
