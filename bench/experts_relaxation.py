@@ -14,6 +14,8 @@ from serving_or.tools.generators import trace
 def cases():
     "Name and problem: generated loads, and one real layer."
     real = load_experts(window=4, layer=12).loads
+    yield "ar 15 x 8, k = 8", Problem(trace("ar", 8, 15, 25.0), 8)
+    yield "ar 30 x 32, k = 16", Problem(trace("ar", 32, 30, 25.0), 16)
     yield "ar 60 x 16, k = 16", Problem(trace("ar", 16, 60, 25.0), 16)
     yield "ar 60 x 64, k = 64", Problem(trace("ar", 64, 60, 25.0), 64)
     yield "ar 60 x 256, k = 64", Problem(trace("ar", 256, 60, 25.0), 64)

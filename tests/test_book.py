@@ -81,7 +81,7 @@ def test_captions_come_from_directives_and_calls():
     told = {"label": "fig-model-water", "fig-cap": "Latency, in tokens."}
     assert captions.of_cell("plot()", told, "model") == ("fig-model-water", "Latency, in tokens.")
     call = "interact(stay_or_move, caption='Cost' ' of three.', k=(0, 4))"
-    assert captions.of_cell(call, {}, "one_step") == ("fig-one-step-stay-or-move", "Cost of three.")
+    assert captions.of_cell(call, {}, "one_step") == ("fig-one_step-stay_or_move", "Cost of three.")
     assert captions.of_cell("interact(stay, k=(0, 4))", {}, "model") is None
     assert captions.of_cell("frame", {"tbl-cap": "T."}, "model")[0].startswith("tbl-model")
 

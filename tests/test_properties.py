@@ -197,6 +197,32 @@ def test_one_expert_and_no_gpu(walk):
             assert walk.kind == "certificate" or found.tolist() == x.tolist()
 
 
+@every_one
+def test_layers_together_are_layers_alone_or_refused(walk):
+    "Those that take several layers place, round and bound each of them as if it were alone."
+    loads = np.stack([LOADS, LOADS[::-1], np.roll(LOADS, 1, axis=1)], axis=1)
+    path = np.stack([PATH, PATH[::-1], np.roll(PATH, 1, axis=1)], axis=1)
+    starts = np.array([START, START[::-1], [4, 0, 0]])
+    try:
+        together = walk.begin(starts)
+    except ValueError as error:
+        assert "layer" in str(error) and walk.kind == "policy"
+        return
+    drawn = any(isinstance(part, experts.Threshold) for part in with_parts(together))
+    found = walk.steps(together, loads, path)
+    for n in range(3):
+        alone = walk.steps(walk.begin(starts[n]), loads[:, n], path[:, n])
+        mine = [x[n] for x in found]
+        # several layers draw several thresholds
+        assert drawn or np.allclose(mine, alone, rtol=1e-9, atol=1e-12)
+    spoilt = loads[0].copy()
+    spoilt[1, 1] = np.nan
+    before = state(together)
+    with pytest.raises(ValueError):
+        walk.step(together, spoilt, path[0])
+    assert state(together) == before
+
+
 # What cannot be a load
 
 BAD = [

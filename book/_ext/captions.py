@@ -12,7 +12,7 @@ from docutils import nodes
 from sphinx.transforms import SphinxTransform
 from sphinx.util.docutils import SphinxDirective
 
-LABEL = re.compile(r"(fig|tbl)-[a-z0-9]+(-[a-z0-9]+)*")
+LABEL = re.compile(r"(fig|tbl)-[a-z0-9_]+(-[a-z0-9_]+)*")
 
 
 class table_figure(nodes.figure):
@@ -86,8 +86,8 @@ def of_call(source, module):
         if getattr(call.func, "id", "") == "interact" and isinstance(
             named.get("caption"), ast.Constant
         ):
-            function = getattr(call.args[0], "id", "example").strip("_").replace("_", "-")
-            return f"fig-{module.replace('_', '-')}-{function}", named["caption"].value
+            function = getattr(call.args[0], "id", "example").strip("_")
+            return f"fig-{module}-{function}", named["caption"].value
     return None
 
 
@@ -97,7 +97,7 @@ def of_cell(source, told, module):
     caption = told.get(f"{kind}-cap")
     called = of_call(source, module)
     if caption:
-        name = called[0] if called else f"{kind}-{module.replace('_', '-')}-unnamed"
+        name = called[0] if called else f"{kind}-{module}-unnamed"
         return told.get("label") or name, caption
     if called:
         return told.get("label") or called[0], called[1]

@@ -176,7 +176,7 @@ STYLE = "from serving_or.tools.plots import style\nstyle()"
 def with_style(nb):
     "Matplotlib's figures in the book's style, where a chapter has any."
     code = [cell for cell in nb.cells if cell.cell_type == "code"]
-    if any(re.search(r"^import matplotlib|plt\.", cell.source, re.M) for cell in code):
+    if any(re.search(r"^import matplotlib|plt\.|\.plot\b", cell.source, re.M) for cell in code):
         hidden = nbformat.v4.new_code_cell(STYLE, metadata={"tags": ["remove-cell"], "told": {}})
         nb.cells.insert(nb.cells.index(code[0]) + 1, hidden)
 
@@ -241,6 +241,26 @@ def add_formulas(app, wrong):
             shutil.copy2(source, to)
 
 
+NEEDS = """This notebook is a chapter of *Operations research for serving AI models*. It needs the \
+package `serving_or`: `pip install -e .` in the repository, or `%pip install` of the wheel{wheel} \
+from the book's folder `_static`."""
+
+
+def complete_downloads(app, wrong):
+    "A notebook that is downloaded says first what it needs, and has no directives."
+    if wrong or app.builder.name != "html":
+        return
+    wheel = next((f" `{path.name}`" for path in (ROOT / "book/_build/live").glob("*.whl")), "")
+    for path in Path(app.outdir, "_sources/nbs").rglob("*.ipynb"):
+        nb = nbformat.read(path, as_version=4)
+        for cell in nb.cells:
+            if cell.cell_type == "code":
+                cell.source = split_directives(cell.source)[1]
+        cells = [cell for cell in nb.cells if cell.source.strip()]
+        nb.cells = [nbformat.v4.new_markdown_cell(NEEDS.format(wheel=wheel), id="needs"), *cells]
+        nbformat.write(nb, path)
+
+
 def without_thebe(app, config):
     """Take out Thebe, which Jupyter Book always adds.
 
@@ -256,6 +276,7 @@ def setup(app):
     app.connect("config-inited", without_thebe)
     app.connect("config-inited", add_static)
     app.connect("build-finished", add_formulas)
+    app.connect("build-finished", complete_downloads)
     for other in ("folds", "captions", "chapter_numbers", "reference", "pages"):
         app.setup_extension(other)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -50,6 +50,13 @@ def describe(app, pagename, templatename, context, doctree):
         context["metatags"] += f'\n<meta name="description" content="{escape(words)}" />'
 
 
+def complete_lists(app, doctree, docname):
+    "A term without a definition, as a parameter without words, is given an empty one."
+    for item in doctree.findall(nodes.definition_list_item):
+        if not any(isinstance(child, nodes.definition) for child in item):
+            item += nodes.definition("", nodes.paragraph())
+
+
 TABLE = re.compile(r"^\| *(?:letter|symbol) *\|.*\n(?:\|.*\n?)+", re.M | re.I)
 
 
@@ -68,6 +75,7 @@ def gather_symbols(app, docname, source):
 
 def setup(app):
     app.connect("source-read", gather_symbols)
+    app.connect("doctree-resolved", complete_lists)
     register_plugin("pybtex.style.formatting", "author_year", AuthorYear)
     app.connect("html-page-context", describe)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -33,6 +33,29 @@
     formula.classList.add("broken");
   }
 
+  // A full stop stays with the formula before it.
+  function keepStops() {
+    for (const formula of document.querySelectorAll("article span.math")) {
+      const after = formula.nextSibling;
+      const stop = after?.nodeType === Node.TEXT_NODE && after.data.match(/^[.,;:?!)’]+/)?.[0];
+      if (!stop) continue;
+      after.data = after.data.slice(stop.length);
+      const kept = document.createElement("span");
+      kept.className = "kept";
+      formula.replaceWith(kept);
+      kept.append(formula, stop);
+    }
+  }
+
+  // The side bar's arrows have no words of their own.
+  function name() {
+    // Sphinx writes the arguments of a signature as definitions of nothing.
+    for (const part of document.querySelectorAll("dt.sig > dl, dt.sig > dl > dd")) part.setAttribute("role", "none");
+    for (const arrow of document.querySelectorAll("nav.bd-links summary:not([aria-label])")) {
+      arrow.setAttribute("aria-label", `Pages below ${arrow.parentElement.previousElementSibling?.textContent.trim() ?? ""}`);
+    }
+  }
+
   const SCROLLS = "mjx-container, div.highlight pre, .cell_output .text_html, .live-out, table.dataframe, .pst-scrollable-table-container, .table-wrapper";
   function fit() {
     const room = (element) => element.closest("p, li, td, dd, dt, figcaption, div")?.clientWidth ?? Infinity;
@@ -45,7 +68,9 @@
       formula.classList.toggle("wide", wide);
     }
     for (const area of document.querySelectorAll(`main :is(${SCROLLS})`)) {
-      if (area.scrollWidth > area.clientWidth + 1 && getComputedStyle(area).overflowX !== "visible") {
+      const scrolls = area.scrollWidth > area.clientWidth + 1 && getComputedStyle(area).overflowX !== "visible";
+      area.classList.toggle("scrolls", scrolls);
+      if (scrolls) {
         area.tabIndex = 0;
         if (!area.hasAttribute("role") && area.tagName !== "TABLE") {
           area.setAttribute("role", "group");
@@ -58,9 +83,11 @@
   let later;
   const soon = () => { clearTimeout(later); later = setTimeout(fit, 120); };
   async function begin() {
+    name();
     while (!window.MathJax?.startup?.promise && document.querySelector(".math")) await new Promise((done) => setTimeout(done, 50));
     await window.MathJax?.startup?.promise;
     await document.fonts?.ready;
+    keepStops();
     fit();
     document.documentElement.dataset.read = "ready";
     window.addEventListener("resize", soon);

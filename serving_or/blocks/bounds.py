@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from .cluster import Cluster, free_slots
+from .cluster import Cluster, free_slots, times_over
 from .flow import peel
 from .line_program import capacity_hull
 from .plan import BadPlan, Placement, Plan, checked
@@ -268,14 +268,12 @@ class Bound(Record):
     @cached_property
     def value(self) -> float:
         """The bound: mean time per request and generated token. Recomputed from the multipliers;
-        never below the lone and the aggregate bound.
+        never below the lone and the aggregate bound (of blocks that are alike).
         """
-        cluster, demand = self.cluster, self.requests
+        cluster, demand, given = self.cluster, self.requests, self.multipliers
         if not demand.any():
             return 0.0
-        hull = capacity_hull(cluster, int(demand.sum()))
-        cheap = max(lone_bound(cluster, demand), _aggregate(cluster, demand, hull))
-        given = self.multipliers
+        cheap = _cheap(cluster, demand)
         return max(cheap, PROOFS[self.name](cluster, demand, given)) if given.size else cheap
 
     @property
@@ -305,7 +303,7 @@ class Bound(Record):
             names = [self.cluster.servers[j] for j in server[at]]
             found = {"server": names, "visits per request": slope[at], "visits": intercept[at]}
         elif self.name == "strip":
-            R, K = int(self.requests.sum()), max(int(self.cluster.counts(1).max()), 1)
+            R, K = int(self.requests.sum()), _longest(self.cluster)
             client, length = np.divmod(at - R, K)
             whose = [self.cluster.clients[c] if c >= 0 else "" for c in client]
             size = np.where(at < R, at, length) + 1
@@ -337,8 +335,10 @@ DEAR, TOO_DEAR = 10.0, 1e8
 
 def _cheap(cluster, demand):
     "The larger of the lone and the aggregate bound; says at once when servers have no room."
-    hull = capacity_hull(cluster, int(demand.sum()))
-    return max(lone_bound(cluster, demand), _aggregate(cluster, demand, hull))
+    lone = lone_bound(cluster, demand)
+    if not cluster.alike:
+        return lone
+    return max(lone, _aggregate(cluster, demand, capacity_hull(cluster, int(demand.sum()))))
 
 
 def _still(cluster):
@@ -663,14 +663,10 @@ def every_span(cluster: Cluster, groups: np.ndarray) -> np.ndarray:
     """All spans that the servers of each group can hold with a cache for each block ``(spans,
     3)``: group, first block, number of blocks.
     """
-    L, most = cluster.blocks, np.zeros(groups.max(initial=-1) + 1, int)
-    np.maximum.at(most, groups, cluster.counts(1))
-    found = [np.zeros((0, 3), int)]
-    for g, longest in enumerate(most.tolist()):
-        a, m = np.divmod(np.arange(L * longest), max(longest, 1)) + np.array([[1], [1]])
-        keep = a + m <= L + 1
-        found.append(np.stack([np.full(keep.sum(), g), a[keep], m[keep]], axis=1))
-    return np.concatenate(found)
+    longest = np.zeros((groups.max(initial=-1) + 1, cluster.blocks), int)
+    np.maximum.at(longest, groups, cluster.longest(1))
+    m = np.arange(1, longest.max(initial=0) + 1)
+    return np.argwhere(m <= longest[:, :, None]) + np.array([0, 1, 1])
 
 
 def exit_program(
@@ -769,23 +765,29 @@ def _balance_rows(b, demand, visits, L):
 
 def _room_rows(b, cluster, R, groups, spans, visits):
     "Caches, whole requests, and servers of each group."
-    N, u, L, m = b.at["N"], b.at["u"], cluster.blocks, spans[:, 2]
-    memory = np.zeros(groups.max(initial=-1) + 1)
-    np.maximum.at(memory, groups, cluster.memory)
-    slots = free_slots(memory[spans[:, 0]], cluster.block_size, cluster.cache_size, m)
-    pool, k = _pools(spans, L), visits[:, 2]
+    N, u, L, (group, a, m) = b.at["N"], b.at["u"], cluster.blocks, spans.T
+    # the server of most memory in each group
+    largest = np.zeros(groups.max(initial=-1) + 1, int)
+    rising = np.argsort(cluster.memory, kind="stable")
+    largest[groups[rising]] = rising
+    slots, e, k = cluster.slots(m, a, largest[group]), a + m, visits[:, 2]
+    pool, taken = _pools(spans, L), cluster.cached(visits[:, 1], visits[:, 1] + k)
     order = np.lexsort((m, pool))
     # the next shorter span with this end
     shorter, same = np.zeros(len(m), int), np.diff(pool[order]) == 0
     shorter[order[1:][same]] = m[order[:-1][same]]
     caches, served = b.rows(len(m), high=0), b.rows(len(m), high=0)
     i, h = _pairs(pool, _pools(visits, L))
-    for rows, long, value in ((caches, k[h] > shorter[i], k), (served, k[h] >= m[i], 0 * k + 1)):
+    for rows, long, value in (
+        (caches, k[h] > shorter[i], taken),
+        (served, k[h] >= m[i], 0 * k + 1),
+    ):
         b.entries(rows[i[long]], u[:, h[long]], value[h[long]])
     i, h = _pairs(pool, pool)
     i, h = i[m[h] >= m[i]], h[m[h] >= m[i]]
-    b.entries(caches[i], N[h], -np.minimum(slots, float(R) * m)[h])
-    b.entries(served[i], N[h], -np.minimum(np.floor(slots[h] / m[i]), R))
+    b.entries(caches[i], N[h], -np.minimum(slots, R * cluster.cached(a, e))[h])
+    most = times_over(slots[h], cluster.cached((e - m)[i], e[i]))
+    b.entries(served[i], N[h], -np.minimum(most, R))
     size = np.bincount(groups)
     b.entries(b.rows(len(size), high=size)[spans[:, 0]], N, 1)
 
@@ -802,6 +804,8 @@ def _server_rows(b, cluster, demand, groups, visits):
     b.entries(requests[:, visits[:, 0]], u, -1)
     b.entries(all_visits[groups], K, 1)
     b.entries(all_visits[visits[:, 0]], u, -visits[:, 2])
+    if not cluster.alike:
+        return
     server, slope, intercept = capacity_hull(cluster, int(demand.sum()))
     b.rows(len(server), (1, K[server]), (-slope[:, None], U.T[server]), high=intercept)
 
@@ -879,7 +883,7 @@ _MOST_EXITS = 40_000
 
 def _exit_groups(cluster):
     "Equal servers, or where that makes too many columns, servers of similar memory."
-    groups, most, L = alike_groups(cluster), cluster.counts(1), cluster.blocks
+    groups, most, L = alike_groups(cluster), cluster.most(1), cluster.blocks
     longest = np.zeros(groups.max(initial=0) + 1)
     np.maximum.at(longest, groups, most)
     if 2 * L * longest.sum() <= _MOST_EXITS:
@@ -1013,7 +1017,7 @@ _MOST_STAIRS = 30_000_000
 
 def _longest(cluster):
     "K, the most blocks that a request can run on one server."
-    return max(int(cluster.counts(1).max(initial=1)), 1)
+    return max(int(cluster.most(1).max(initial=1)), 1)
 
 
 def _stair_kinds(cluster, demand):
@@ -1343,7 +1347,7 @@ def best_bound(
     Returns
     -------
     Bound
-        Its ``others`` are the values of all, by name.
+        Its ``others`` are the values of all, by name. Where blocks are not alike, only exits count.
 
     Raises
     ------
@@ -1363,12 +1367,13 @@ def best_bound(
     start = None if start is None else _same_requests(cluster, demand, start)
     least = np.inf if start is None else start.cost
     found: list[Bound] = []
-    for share, bound in ((2, chain_bound), (2, exit_bound), (1, strip_bound)):
+    all_ = ((2, chain_bound), (2, exit_bound), (1, strip_bound))
+    for share, bound in all_ if cluster.alike else ((0, exit_bound),):
         # a third of the time at first, then half of what is left
         if found and max(b.value for b in found) >= least * (1 - 1e-9):
             break
         more: dict[str, Any] = {"start": start} if bound is strip_bound else {}
-        left = clock.left() / (share + (not found))
+        left = clock.left() / max(share + (not found), 1)
         limit = left if np.isfinite(left) else None
         found.append(bound(cluster, demand, time_limit=limit, verbose=verbose, **more))
     best = max(found, key=lambda b: b.value)

@@ -69,8 +69,8 @@ def _scalars(block_size: Any, cache_size: Any) -> None:
 
 UNLIKE = (
     "this needs blocks that are alike, and those of the cluster are not. check, route, route_exact,"
-    " enumeration and milp take them as they are; a plan for cluster.padded(), where each counts as"
-    " the largest, is a plan for the cluster, too"
+    " plan_direct, enumeration and milp take them as they are; a plan for cluster.padded(), where"
+    " each counts as the largest, is a plan for the cluster, too"
 )
 
 
@@ -533,6 +533,32 @@ class Cluster(Record):
             return error
         said = "every block counts as the largest of the model, so this is no proof"
         return NotFound(f"{error}; {said}")
+
+    def weighted(self, output: float) -> Self:
+        """The cluster in which a plan costs what a whole request takes for each of its tokens.
+
+        Parameters
+        ----------
+        output : float
+            Tokens that a request generates, in the mean; at least 1. With 1 the first token counts
+            alone; with infinity, as without this, the later ones alone.
+
+        Returns
+        -------
+        Cluster
+            With ``tau`` and ``rtt`` mixed of those of the first token, ``1 / output`` of them, and
+            those of later tokens; the times of the first token stay, so that `Plan.ttft` is right.
+        """
+        first = 1 / number(output, "output", least=1, infinite=True)
+        away = np.isinf(self.prompt_rtt) | np.isinf(self.rtt)
+        t_first, t = (np.where(away, 0.0, x) for x in (self.prompt_rtt, self.rtt))
+        return replace(
+            self,
+            tau=first * self.prompt_tau + (1 - first) * self.tau,
+            rtt=np.where(away, np.inf, first * t_first + (1 - first) * t),
+            prefill_tau=self.prompt_tau,
+            prefill_rtt=self.prompt_rtt,
+        )
 
     def take(self, servers: Any) -> Self:
         """The cluster with these servers only: distinct indices, in this order, or a mask."""

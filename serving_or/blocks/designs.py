@@ -37,6 +37,7 @@ from serving_or.tools.answers import (
     Clock,
     Infeasible,
     NotFound,
+    Status,
     choice,
     door,
     number,
@@ -110,10 +111,12 @@ def on_grid(cluster: Cluster, scale: float) -> Cluster:
     most = max(cluster.tau.max(initial=0.0), cluster.rtt[reached].max(initial=0.0))
     scale = scale or most or 1.0
     tau, rtt = np.rint(cluster.tau / scale * GRID), np.rint(cluster.rtt / scale * GRID)
-    # a time of more than a hundred thousand chains is not used, but must stay finite
+    # times beyond so many chains count as equal; sums stay exact
     far = GRID * 1e5
     rtt = np.where(reached, np.minimum(rtt, far), np.inf)
-    times = dict(tau=np.minimum(tau, far), rtt=rtt, prefill_tau=None, prefill_rtt=None)
+    times: dict[str, Any] = dict(
+        tau=np.minimum(tau, far), rtt=rtt, prefill_tau=None, prefill_rtt=None
+    )
     return replace(cluster, hop=None, **times)
 
 # %% ../../nbs/blocks/09_designs.ipynb #1a0e197c
@@ -142,7 +145,7 @@ class _Asked:
 
     @property
     def small(self) -> bool:
-        return self.grid.n * self.grid.blocks * np.count_nonzero(self.demand) <= EXACT
+        return bool(self.grid.n * self.grid.blocks * np.count_nonzero(self.demand) <= EXACT)
 
 
 def _trial(asked: _Asked, trial: tuple, best: float):
@@ -238,7 +241,7 @@ def sweep_for(
     placement, chains, order, c, own = answer
     promise = guarantee_for(cluster, demand, c, order) if own else np.inf
     plan = checked(cluster, placement, chains, demand, bound=bound, guarantee=promise, design=c)
-    return replace(plan, status="time_limit") if stopped and plan.gap > OPTIMALITY else plan
+    return replace(plan, status=Status.TIME_LIMIT) if stopped and plan.gap > OPTIMALITY else plan
 
 
 def _by_lanes(asked: _Asked, bound: float, short: int) -> Plan:
@@ -303,6 +306,13 @@ def sweep(
         left with less capacity than R.
     ValueError
         When an argument is not as described, or the bound is above the cost of a plan.
+
+    Notes
+    -----
+    Where servers times blocks times clients are at most 600, every design is routed exactly;
+    elsewhere greedily, and exactly where that leaves requests without a chain. Where some clients
+    do not reach some servers, a second placement of each design lets every client use the servers
+    that it reaches.
 
     References
     ----------

@@ -21,7 +21,7 @@ from serving_or.blocks.plan import (
     checked,
     token_time,
 )
-from .routing import Links, bulk
+from .routing import TIE, Links, bulk, in_ticks, out_of_ticks
 from ..tools.answers import Clock, Infeasible, NotFound, Scope, Status, door, progress
 from ..tools.plots import bars
 from ..tools.programs import Builder, Outcome, Program, Solution, solve
@@ -281,12 +281,13 @@ def exact_for(cluster: Cluster, placement: Placement, demand: np.ndarray, clock:
     alone = Links(cluster, placement).costs()
     low = float(alone[demand > 0] @ demand[demand > 0])
     if rest.any() or total > low:
-        found, answer = _solved(cluster, placement, demand, clock)
-        low = max(low, answer.bound)
+        ticks, scale = in_ticks(cluster, low / R)
+        found, answer = _solved(ticks, placement, demand, clock)
+        low = max(low, out_of_ticks(answer.bound / R, cluster, scale) * R)
         if found is None and rest.any():
             raise _no_routing(cluster, placement, demand, clock, answer, low)
         late = answer.status == "time_limit"
-        if found is not None and (rest.any() or _sum(cluster, found) < total):
+        if found is not None and (rest.any() or _sum(cluster, found) < total * (1 - TIE)):
             chains = found
     else:
         late = False

@@ -18,7 +18,7 @@ from .cluster import TOLERANCE, Cluster, free_slots, most_blocks, times_over
 from .flow import peel
 from .link_program import paper_program, read_paper, write_paper
 from .plan import BadPlan, Chain, Placement, Plan, checked
-from .routing import lone_bound
+from .routing import in_ticks, lone_bound, out_of_ticks
 from serving_or.tools.answers import (
     OPTIMALITY,
     Clock,
@@ -262,10 +262,17 @@ def _of_server(v):
 
 def _memory_row(b, cluster):
     "Parameters and caches in each memory."
-    sizes = np.zeros((2, cluster.blocks)), cluster.block_size, cluster.cache_size
-    block, cache = np.broadcast_arrays(*sizes)[1:]
-    used = (block[0], b.at["z"]), (np.tile(cache[0], len(b.at["h"])), _of_server(b.at["h"]))
-    b.rows((cluster.n,), *used, high=cluster.memory * (1 + TOLERANCE))
+    each, M = np.ones(cluster.blocks), cluster.memory[:, None]
+    # as shares of the memory, to twelve digits, so that a row is the same in every unit
+    block, cache = (_digits(s * each / M) for s in (cluster.block_size, cluster.cache_size))
+    used = (block, b.at["z"]), (np.tile(cache, len(b.at["h"])), _of_server(b.at["h"]))
+    b.rows((cluster.n,), *used, high=1 + 1.5 * TOLERANCE)
+
+
+def _digits(x):
+    "Numbers with forty digits, of two."
+    mantissa, exponent = np.frexp(x)
+    return np.ldexp(np.rint(mantissa * 2.0**40), exponent - 40)
 
 
 def _hull_rows(b, cluster, R):
@@ -366,10 +373,12 @@ class _Useful:
     cluster: Cluster
     demand: np.ndarray
     named: bool
+    lone: float
 
     def __post_init__(self):
         self.keep = np.flatnonzero(self.cluster.most(1))
-        self.small = self.cluster.take(self.keep)
+        # in ticks, so that the program is the same in every unit of time
+        self.small, self.scale = in_ticks(self.cluster.take(self.keep), self.lone)
         self.to_small = np.cumsum(self.cluster.most(1) > 0) - 1
         # of a program that names its requests
         self.client = np.repeat(np.arange(len(self.demand)), self.demand)
@@ -488,14 +497,17 @@ def milp(
     if not demand.any():
         none = np.zeros(cluster.n, int)
         return checked(cluster, Placement(none + 1, none), [], demand)
-    bound = max(_lone(cluster, demand, clock), 0.0 if start is None else start.bound)
-    useful = _Useful(cluster, demand, formulation == "paper")
+    lone = _lone(cluster, demand, clock)
+    bound = max(lone, 0.0 if start is None else start.bound)
+    useful = _Useful(cluster, demand, formulation == "paper", lone)
     with progress(verbose, "milp", time_limit) as line:
         if start is not None:
             line.show(start.cost, bound)
         answer, plan = _solved(useful, formulation, clock, start)
         if answer.status == "infeasible" and start is None:
             raise _unserved(cluster, demand, clock)
+        if answer.status != "infeasible":
+            bound = max(bound, out_of_ticks(answer.bound, cluster, useful.scale))
         best = _best(answer, plan, start, bound, clock)
         line.show(best.cost, best.bound)
     return best
@@ -520,8 +532,6 @@ def _lone(cluster, demand, clock):
 
 def _best(answer: Solution, plan, start, bound, clock):
     "The cheaper of the plans found, with the best bound."
-    if answer.status != "infeasible":
-        bound = max(bound, answer.bound)
     found = [p for p in (plan, start) if p is not None]
     if not found:
         seconds = f"{clock.spent():.1f} s"

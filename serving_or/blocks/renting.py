@@ -166,14 +166,15 @@ class Frontier(Record):
     def rent_bound(
         self, target: float, bound: Callable = lone_bound, time_limit: float | None = None
     ) -> float:
-        """A rent that no plan with a cost of at most ``target`` can undercut.
+        """A rent that no relayed plan with a cost of at most ``target`` can undercut.
 
         Parameters
         ----------
         target : float
         bound : callable
-            ``bound(cluster, requests)``, a lower bound on the cost: `lone_bound`, or, with one
-            client only, the value of `chain_bound`, which is slower and stronger.
+            ``bound(cluster, requests)``, a lower bound on the cost of relayed plans: `lone_bound`,
+            or the value of `chain_bound`, `strip_bound` or `exit_bound`, which are slower and
+            stronger.
         time_limit : float, optional
             Seconds. When time is over, the rent that is proved by then.
 
@@ -191,8 +192,10 @@ class Frontier(Record):
         for rent, counts in rentals(self.cluster, self.requests, self.offers):
             if clock.over():
                 return rent
-            some = _relaxed(self.cluster, self.offers, counts)
             try:
+                own, some = (_relaxed(self.cluster, self.offers, counts, o) for o in (True, False))
+                if lone_bound(own, self.requests) > target * (1 + 1e-9):
+                    continue
                 if bound(some, self.requests) <= target * (1 + 1e-9):
                     return rent
             except Infeasible:
@@ -235,13 +238,21 @@ class Frontier(Record):
         return lines(series, x=x, title="what a rent buys", xlabel="rent", ylabel=cost)
 
 
-def _relaxed(cluster: Cluster, offers, counts) -> Cluster:
-    "As many servers of each kind, each client with its own nearest ones."
+def _relaxed(cluster: Cluster, offers, counts, own: bool) -> Cluster:
+    """As many servers of each kind: each client with its own nearest ones, or in one order for all,
+    each client with its nearest server from there on.
+    """
     take, rows = [], []
     for kind, u in zip(offers, counts):
         j = members(cluster, kind)
+        t = cluster.rtt[:, j]
+        if own:
+            t = np.sort(t, axis=1)
+        else:
+            t = t[:, np.argsort(t.mean(axis=0), kind="stable")]
+            t = np.minimum.accumulate(t[:, ::-1], axis=1)[:, ::-1]
         take.append(j[:u])
-        rows.append(np.sort(cluster.rtt[:, j], axis=1)[:, :u])
+        rows.append(t[:, :u])
     some = cluster.take(np.concatenate(take).astype(int))
     return replace(some, rtt=np.concatenate(rows, axis=1), prefill_rtt=None, hop=None)
 

@@ -9,6 +9,7 @@ __all__ = ['TABLE', 'configurations', 'value_tables', 'dynamic_program', 'count_
 # %% ../../nbs/experts/11_hindsight.ipynb #eacfe7b9
 #| code-fold: true
 from collections.abc import Iterator
+from dataclasses import replace
 from math import comb
 
 import numpy as np
@@ -16,6 +17,8 @@ import numpy as np
 from .certificate import Certificate
 from serving_or.experts.level_chain import (
     BATCH,
+    NEVER,
+    START,
     LevelChain,
     chain_of,
     chain_rows,
@@ -450,10 +453,10 @@ def optimum(
     Notes
     -----
     Dynamic programming when there are few placements. Otherwise the level-chain linear program,
-    rounded at many thresholds and priced by Belady's rule, then local search, and branch and bound
-    with the time that is left. The bound of the linear program is recomputed from its multipliers.
-    Where there was no time for it, the larger one of `Certificate` and `relax` counts. That of
-    branch and bound is the solver's.
+    in windows and as a whole, rounded at many thresholds and priced by Belady's rule, then local
+    search, and branch and bound with the time that is left. The bounds of linear programs are
+    recomputed from their multipliers. Where there was no time for the whole, the largest one of the
+    windows, `Certificate` and `relax` counts. That of branch and bound is the solver's.
 
     Examples
     --------
@@ -480,6 +483,7 @@ CONFIGURATIONS = 600  # dynamic programming up to so many placements
 PAIR = 3e-9  # seconds for a pair of placements in a step of dynamic programming
 GRACE = 0.125  # seconds that first schedules, and the certificate, may take in any case
 PLAYED, PROGRAM, CERTIFIED = 0.2, 0.6, 0.5  # shares of the time that is left
+WINDOW, LONGER = 15, 4  # steps of the first windows; how many times as long the next ones are
 
 
 def _is_small(problem, clock):
@@ -537,6 +541,44 @@ def _certified(problem, lowest, clock):
     return best
 
 
+def _window(chain, begin, end):
+    "The chain of some steps; only at the first step it matters where GPUs stand before."
+    p = chain.problem
+    part = chain_of(Problem(p.loads[begin:end], p.extra, p.move_price, p.start))
+    free = np.where(part.previous == NEVER, START, part.previous)
+    return replace(part, previous=free) if begin else part
+
+
+def _in_windows(chain, length, clock):
+    "What windows prove together, the share of each event that they take, and if all were solved."
+    T, bound, solved = chain.problem.steps, 0.0, True
+    lowest, u = chain.latency(chain.lengths), np.zeros(chain.events)
+    for begin in range(0, T, length):
+        end = min(begin + length, T)
+        part, least = _window(chain, begin, end), lowest[begin:end].sum()
+        if clock.over():
+            return bound + lowest[begin:].sum(), u, False
+        found = solve(chain_rows(part), time_limit=clock.left(), relaxed=True)
+        bound += max(part.latency(0).sum() + found.bound, least)
+        if found.x is not None:
+            u[chain.first[begin] : chain.first[end]] = found.x[: part.events]
+        solved = solved and found.status == Outcome.OPTIMAL
+    return bound, u, solved
+
+
+def _relaxed(chain, clock):
+    "The linear program in ever longer windows: a bound, depths, and whether the whole was solved."
+    T, length, best, trials = chain.problem.steps, WINDOW, 0.0, []
+    while True:
+        bound, u, solved = _in_windows(chain, min(length, T), clock)
+        best = max(best, bound)
+        if solved:
+            trials = list(threshold_depths(chain, u))
+        if length >= T or not solved:
+            return best, trials, solved
+        length *= LONGER
+
+
 def _without_program(chain, lowest, clock):
     "A bound and depths, from the certificate and the relaxation, where the program was cut off."
     bound = _certified(chain.problem, lowest, _part(clock, CERTIFIED))
@@ -559,11 +601,8 @@ def _search(chain, clock, line, seed):
     "Depths, the bound that multipliers prove, and the one that branch and bound claims."
     program, lowest, word = chain_rows(chain), chain.latency(chain.lengths), -np.inf
     depth = _cheapest(chain, list(_simple_depths(chain, _part(clock, PLAYED))))
-    relaxed = solve(program, time_limit=PROGRAM * clock.left(), relaxed=True)
-    bound, trials = max(chain.latency(0).sum() + relaxed.bound, lowest.sum()), []
-    if relaxed.x is not None:
-        trials += list(threshold_depths(chain, relaxed.x[: chain.events]))
-    if relaxed.status != Outcome.OPTIMAL:
+    bound, trials, solved = _relaxed(chain, Clock(PROGRAM * clock.left()))
+    if not solved:
         other, more = _without_program(chain, lowest, clock)
         bound, trials = max(bound, other), trials + more
     depth = _cheapest(chain, [depth, *trials])

@@ -810,6 +810,23 @@ def _config(kind: str, sizes: tuple, moe: tuple = (), **more: Any) -> dict[str, 
     return {"model_type": kind, "torch_dtype": "bfloat16"} | fields | more
 
 
+# the repository on huggingface.co in whose config.json the fields stand
+_REPOSITORIES = {
+    "BLOOM-176B": "bigscience/bloom",
+    "DeepSeek-V3": "deepseek-ai/DeepSeek-V3",
+    "Falcon-180B": "tiiuae/falcon-180B",
+    "GLM-4.5": "zai-org/GLM-4.5",
+    "Gemma-3-27B": "google/gemma-3-27b-it",
+    "gpt-oss-120b": "openai/gpt-oss-120b",
+    "Kimi-K2": "moonshotai/Kimi-K2-Instruct",
+    "Llama-3.1-8B": "meta-llama/Llama-3.1-8B",
+    "Llama-3.1-70B": "meta-llama/Llama-3.1-70B",
+    "Llama-3.1-405B": "meta-llama/Llama-3.1-405B",
+    "Mistral-Small-24B": "mistralai/Mistral-Small-24B-Base-2501",
+    "Mixtral-8x22B": "mistralai/Mixtral-8x22B-v0.1",
+    "Qwen3-32B": "Qwen/Qwen3-32B",
+    "Qwen3-235B-A22B": "Qwen/Qwen3-235B-A22B",
+}
 CONFIGS: dict[str, dict[str, Any]] = {
     "BLOOM-176B": _config("bloom", (14336, 57344, 70, 112, 112, 250880)),
     "DeepSeek-V3": _config(
@@ -835,6 +852,14 @@ CONFIGS: dict[str, dict[str, Any]] = {
         n_shared_experts=1,
         first_k_dense_replace=3,
         num_nextn_predict_layers=1,
+    ),
+    "Gemma-3-27B": _config(
+        "gemma3_text",
+        (5376, 21504, 62, 32, 16, 262208),
+        head_dim=128,
+        attention_bias=False,
+        sliding_window=1024,
+        sliding_window_pattern=6,
     ),
     "gpt-oss-120b": _config(
         "gpt_oss",
@@ -866,6 +891,13 @@ CONFIGS: dict[str, dict[str, Any]] = {
         num_experts_per_tok=2,
         sliding_window=None,
     ),
+    "Qwen3-32B": _config(
+        "qwen3",
+        (5120, 25600, 64, 64, 8, 151936),
+        head_dim=128,
+        attention_bias=False,
+        use_sliding_window=False,
+    ),
     "Qwen3-235B-A22B": _config(
         "qwen3_moe",
         (4096, 12288, 94, 64, 4, 151936),
@@ -876,7 +908,10 @@ CONFIGS: dict[str, dict[str, Any]] = {
     ),
 }
 CARDS: dict[str, Card] = {
-    name: Card.from_config(config, name=name) for name, config in CONFIGS.items()
+    name: replace(
+        Card.from_config(config, name=name), source=f"config.json of {_REPOSITORIES[name]}"
+    )
+    for name, config in CONFIGS.items()
 }
 
 # %% ../../nbs/tools/05_models.ipynb #ddb2253e

@@ -243,7 +243,11 @@ def _sentences(*parts):
 def _end(v):
     "The last value that is drawn, as a screen reader reads it."
     drawn = v[np.isfinite(v)]
-    return f"ends at {drawn[-1]:.4g}" if drawn.size else "is not drawn"
+    if not drawn.size:
+        return "is not drawn"
+    # what is left of a subtraction is nothing to read
+    last = 0.0 if abs(drawn[-1]) < 1e-12 * np.max(np.abs(drawn)) else drawn[-1]
+    return f"ends at {last:.4g}"
 
 # %% ../../nbs/tools/02_plots.ipynb #546a66a1
 def bars(

@@ -12,6 +12,7 @@ from serving_or import blocks
 from serving_or.blocks import Cluster, Infeasible, cg_bprr, chain_bound, lone_bound
 from serving_or.blocks.bounds import (
     Bound,
+    _aggregate_prices,
     aggregate_bound,
     best_bound,
     exit_bound,
@@ -148,6 +149,20 @@ def test_a_sort_solves_the_sum_of_all_capacities(seed):
             aggregate_bound(c, R)
     else:
         assert aggregate_bound(c, R) == pytest.approx(answer.fun)
+
+
+@pytest.mark.parametrize("seed", range(cases(500, 40)))
+def test_the_prices_of_the_aggregate_bound_prove_it(seed):
+    rng = np.random.default_rng(seed)
+    n, clients, R = int(rng.integers(1, 7)), int(rng.integers(1, 3)), int(rng.integers(1, 12))
+    c = random_cluster(rng, n, 5, 4, clients)
+    c = dataclasses.replace(c, rtt=np.where(rng.random(c.rtt.shape) < 0.1, np.inf, c.rtt))
+    try:
+        value = aggregate_bound(c, R)
+    except Infeasible:
+        return
+    prices = _aggregate_prices(c, c.demand(R), capacity_hull(c, R))
+    assert multiplier_bound(c, R, prices) >= value * (1 - 1e-9)
 
 
 def test_where_the_greedy_plan_is_proved_optimal():
@@ -500,3 +515,27 @@ def test_a_start_is_checked():
         strip_value(c, 2, [1.0], [1.0])
     with pytest.raises(blocks.TooLarge):
         strip_value(fleet(60), 2000, np.zeros(2000), np.zeros(max(fleet(60).counts(1))))
+
+
+@pytest.mark.parametrize("seed", range(cases(600, 40)))
+def test_blocks_that_differ(seed):
+    "The exit program takes them as they are; the other bounds say that they do not."
+    rng = np.random.default_rng(seed)
+    n, L, clients = int(rng.integers(1, 4)), int(rng.integers(2, 5)), 1 + seed % 2
+    c = random_cluster(rng, n, L, 3, clients)
+    sizes = {"block_size": rng.integers(1, 6, L), "cache_size": rng.integers(1, 4, L)}
+    some = list(sizes)[: 1 + seed % 2] if seed % 3 else list(sizes)[1:]
+    c = dataclasses.replace(c, memory=c.memory * 1.5, **{k: sizes[k] for k in some})
+    best, demand = optimum(c, 3), c.demand(3)
+    program = exit_program(c, demand, groups=np.arange(n))
+    answer = solve(program.program)
+    assert answer.value == pytest.approx(best)
+    if best < np.inf:
+        assert route_exact(c, program.place(answer.x), demand).cost == pytest.approx(best)
+        assert exit_bound(c, 3).value <= best * (1 + 1e-9)
+    if not c.alike:
+        if best < np.inf:
+            assert list(best_bound(c, 3).others) == ["exits"]
+        for bound in (chain_bound, strip_bound, aggregate_bound):
+            with pytest.raises(ValueError, match="alike|fits|fit"):
+                bound(c, 3)

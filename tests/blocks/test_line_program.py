@@ -1,5 +1,6 @@
 "The line program against enumeration, its cuts against brute force, and what has no plan."
 
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -18,11 +19,16 @@ from serving_or.blocks.line_program import (
     most_requests,
     twins,
 )
-from serving_or.blocks.link_program import enumeration, paper_program
+from serving_or.blocks.link_program import (
+    best_routing,
+    enumeration,
+    paper_program,
+    placements,
+)
 from serving_or.blocks.routing import lone_bound
 from serving_or.tools.answers import Clock, gap
 from serving_or.tools.programs import dual_bound, relaxation, solve
-from tests.instances import EXAMPLE_A
+from tests.instances import EXAMPLE_A, random_placement, unequal_cluster
 from tests.instances import THREE as EXAMPLE_B
 from tests.long import cases
 
@@ -316,3 +322,118 @@ def test_a_gap_is_a_share_of_the_cost():
     hard = Cluster(6, 4, 1, [13, 14, 15, 13, 16], [7, 12, 9, 15, 11], [20, 35, 15, 40, 25])
     plan = milp(hard, 3, time_limit=5)
     assert plan.gap == gap(plan.cost, plan.bound) and plan.bound <= plan.cost
+
+
+# units of time and memory
+
+
+def in_units(c, time, size):
+    "The same fleet with times and sizes in other units."
+    return replace(
+        c,
+        tau=c.tau * time,
+        rtt=c.rtt * time,
+        hop=c.hop * time,
+        memory=c.memory * size,
+        block_size=np.multiply(c.block_size, size),
+        cache_size=np.multiply(c.cache_size, size),
+    )
+
+
+def decided(method, c):
+    "What a method decides: placement, chains and status, or the kind of error; and the cost."
+    try:
+        plan = method(c)
+    except (Infeasible, NotFound) as error:
+        return type(error), 0.0
+    return (plan.placement, set(plan.chains), plan.status), plan.cost
+
+
+@pytest.mark.parametrize("seed", range(cases(300)))
+def test_units_decide_nothing(seed):
+    "Whole numbers in ms, s and us, and in GB, bytes and KiB: the same plans, ties included."
+    rng = np.random.default_rng([seed, 16])
+    n, L, R = int(rng.integers(2, 6)), int(rng.integers(2, 7)), int(rng.integers(1, 6))
+    if alike := rng.random() < 0.7:
+        rtt = rng.integers(0, 9, (2, n))
+        c = Cluster(L, 3, 1, rng.integers(4, 30, n), rng.integers(1, 6, n), rtt)
+        held = random_placement(rng, c)
+    else:
+        c = unequal_cluster(rng, n, L, clients=2)
+        held = Placement(np.ones(n, int), np.minimum(c.longest(0)[:, 0], rng.integers(0, L + 1, n)))
+    c = replace(c, hop=rng.integers(0, 9, (n, n)))
+    methods = [
+        lambda c: blocks.route(c, held, R),
+        lambda c: blocks.route(c, held, R, forward=True),
+        lambda c: blocks.route_exact(c, held, R),
+        lambda c: blocks.plan_direct(c, R),
+        lambda c: milp(c, R),
+    ]
+    methods += [lambda c: blocks.cg_bprr(c, R), lambda c: blocks.sweep(c, R)] * alike
+    for method in methods:
+        here, cost = decided(method, c)
+        time = float(rng.choice([1e-3, 1e3, 1 / 3]))
+        size = float(rng.choice([1, 1e9, 1e9 / 1024]))
+        there, other = decided(method, in_units(c, time, size))
+        assert here == there and other == pytest.approx(cost * time, rel=1e-9)
+
+
+# first tokens weigh
+
+
+@pytest.mark.parametrize("seed", range(cases(200)))
+def test_a_weight_is_a_cluster_for_every_method(seed):
+    rng = np.random.default_rng([seed, 17])
+    c = random_cluster(rng, 3, 3, 2, int(rng.integers(1, 3)))
+    first_t = np.where(rng.random(c.rtt.shape) < 0.05, np.inf, rng.integers(0, 99, c.rtt.shape))
+    c = replace(c, prefill_tau=rng.integers(1, 60, 3), prefill_rtt=first_t)
+    output = float(rng.choice([1, 2, 8, 100, np.inf]))
+    mixed, share = c.weighted(output), 1 / output
+    try:
+        best = enumeration(mixed, 2)
+    except Infeasible:
+        return
+    of = lambda plan: share * plan.ttft + (1 - share) * plan.tpot
+    # against all plans of the cluster as it is; infinite where either cannot be reached
+    least = np.inf
+    for a, m in zip(*placements(c)):
+        total, chains = best_routing(mixed, Placement(a, m), c.demand(2))
+        if total < np.inf:
+            plan = check(c, Placement(a, m), chains, 2)
+            assert of(plan) == pytest.approx(total / 2)
+            least = min(least, of(plan))
+    assert best.cost == pytest.approx(least)
+    plans = [best, milp(mixed, 2)]
+    for method in (blocks.cg_bprr, blocks.sweep):
+        with suppress(NotFound):
+            plans.append(method(mixed, 2))
+    for plan in plans:
+        there = check(c, plan.placement, plan.chains, 2)
+        assert of(there) == pytest.approx(plan.cost) and plan.ttft == pytest.approx(there.ttft)
+        assert plan.bound <= least * (1 + 1e-9) and plan.cost <= plan.guarantee * (1 + 1e-9)
+    assert blocks.chain_bound(mixed, 2).value <= least * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("formulation", ["line", "paper"])
+def test_programs_in_bytes_sell_none(formulation):
+    "Example (a) is full to the last byte; a thousand bytes short it serves two requests fewer."
+    full = in_units(replace(EXAMPLE_A, hop=np.zeros((3, 3))), 1, 1e9)
+    assert milp(full, 4, formulation).cost == 70
+    with pytest.raises(Infeasible) as error:
+        milp(replace(full, memory=full.memory - 1000), 4, formulation)
+    assert error.value.largest == (2,)
+
+
+def test_the_nearest_feasible_is_told_for_each_client():
+    far = np.inf
+    c = Cluster(2, 4, 1, [10, 10], [1, 1], [[5, far], [far, 7]])
+    assert milp(c, [1, 1]).cost == 8
+    for demand, largest in (([1, 2], (1, 1)), ([3, 0], (1, 0)), (3, (1, 1))):
+        with pytest.raises(Infeasible) as error:
+            milp(c, demand)
+        assert error.value.largest == largest
+        milp(c, largest)
+    # who reaches nobody does not hide that the other can be served
+    with pytest.raises(Infeasible) as error:
+        milp(replace(c, rtt=[[5, far], [far, far]]), [1, 1])
+    assert error.value.largest == (1, 0)

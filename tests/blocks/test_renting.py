@@ -9,13 +9,15 @@ from time import process_time
 import numpy as np
 import pytest
 
-from serving_or.blocks.bounds import chain_bound
+from serving_or.blocks.bounds import chain_bound, exit_bound, strip_bound
 from serving_or.blocks.cluster import Cluster
 from serving_or.blocks.designs import sweep
 from serving_or.blocks.link_program import enumeration
 from serving_or.blocks.renting import Frontier, kinds, rental, rentals, rented, what_to_rent
+from serving_or.blocks.routing import lone_bound
 from serving_or.tools.answers import Infeasible, NotFound, TooLarge
 from tests.instances import BAD_REQUESTS, THREE, fleet
+from tests.long import cases
 
 PAIR = Cluster(1, 1, 1, [2, 2], [1, 1], [[1, 50], [50, 1]], rent=[1, 1])
 
@@ -83,10 +85,48 @@ def test_several_clients():
     assert enumeration(PAIR, [1, 1]).cost == 2 and frontier.rent_bound(2.0) == 2
 
 
-@pytest.mark.xfail(strict=True, reason="corrections_blocks A3: sorted round trips, several clients")
-def test_the_rent_bound_of_chains_holds_for_several_clients():
+BOUNDS = {
+    "lone": lone_bound,
+    "chains": lambda c, r: chain_bound(c, r).value,
+    "exits": lambda c, r: exit_bound(c, r).value,
+    "strip": lambda c, r: strip_bound(c, r).value,
+}
+
+
+@pytest.mark.parametrize("name", BOUNDS)
+def test_the_rent_bound_holds_for_several_clients(name):
     frontier = rental(PAIR, [1, 1])
-    assert frontier.rent_bound(2.0, lambda c, r: chain_bound(c, r).value) <= 2
+    assert frontier.rent_bound(2.0, BOUNDS[name]) == 2
+
+
+@pytest.mark.parametrize("seed", range(cases(1000, 40)))
+def test_no_subset_of_servers_undercuts_a_rent_bound(seed):
+    "Random frontiers of one to three clients, far and unreachable servers, all subsets listed."
+    rng = np.random.default_rng(seed)
+    n, clients, kind = int(rng.integers(2, 5)), 1 + seed % 3, rng.integers(0, 2, 5)
+    pick = lambda one, other: np.array([one, other])[kind[:n]]
+    rtt = rng.choice([1.0, 4.0, 9.0, 50.0], (clients, n))
+    rtt[rng.random(rtt.shape) < 0.1] = np.inf
+    memory = pick(*rng.integers(2, 14, 2))
+    c = Cluster(
+        int(rng.integers(1, 4)), int(rng.integers(1, 4)), 1, memory, pick(2, 5), rtt,
+        rent=pick(2.0, 0.5),
+    )  # fmt: skip
+    R = rng.integers(0, 3, clients)
+    R[0] += 1
+    subsets = [list(s) for size in range(1, n + 1) for s in combinations(range(n), size)]
+    exact = []
+    for s in subsets:
+        with suppress(Infeasible):
+            exact.append((c.rent[s].sum(), enumeration(c.take(s), R).cost))
+    if not exact:
+        return
+    frontier = rental(c, R)
+    for _, target in exact:
+        least = min(rent for rent, cost in exact if cost <= target * (1 + 1e-9))
+        proved = {k: frontier.rent_bound(target, b) for k, b in BOUNDS.items()}
+        assert max(proved.values()) <= least + 1e-9, (proved, least)
+        assert min(proved.values()) == proved["lone"]
 
 
 def test_rents_and_few_kinds_are_needed():

@@ -329,6 +329,24 @@ def test_a_bound_stands_without_a_good_schedule_at_any_scale(program, large, mon
     assert loose > cases(1000, 100) // 20
 
 
+def test_windows_are_below_the_optimum_at_any_scale():
+    "Of any length; a window of all steps is the program itself."
+    tighter = 0
+    for seed in range(cases(1000, 60)):
+        p = over_scales(seed)
+        chain, best = chain_of(p), Exact(p).best()[-1]
+        slack = Fraction(5e-324) * 8 * p.steps * (p.experts + 2)
+        lowest = best_level(p.loads, p.extra).sum()
+        for n in (1, 2, 3, p.steps):
+            bound, u, solved = hindsight._in_windows(chain, n, Clock())
+            assert Fraction(bound) <= best * Fraction(1 + 1e-9) + slack and solved
+            assert bound >= lowest * (1 - 1e-9) and u.shape == (chain.events,)
+            tighter += n < p.steps and bound > lowest * (1 + 1e-6)
+        assert bound == pytest.approx(max(chain_bound(p), lowest), rel=1e-9)
+        assert hindsight._in_windows(chain, 2, Clock(0))[0] == pytest.approx(lowest)
+    assert tighter > 10
+
+
 def test_the_other_methods_are_not_wrong_at_any_scale():
     for seed in range(cases(1000, 50)):
         p = over_scales(seed)

@@ -55,6 +55,8 @@ COUNTED = Path(__file__).with_name("counted_by_transformers.json")
         ("Llama-3.1-405B", 405.853388800, 1e-12),
         ("Mistral-Small-24B", 23.572403200, 1e-12),
         ("Mixtral-8x22B", 140.620634112, 1e-12),
+        ("Gemma-3-27B", 27.009346304, 1e-12),
+        ("Qwen3-32B", 32.762123264, 1e-12),
         ("Qwen3-235B-A22B", 235.093634560, 1e-12),
     ],
 )

@@ -65,6 +65,8 @@ def test_a_line_breaks_at_a_value_that_is_none():
 def test_a_screen_reader_reads_numbers_only():
     (svg,) = shapes(lines({"a": [1, np.nan], "b": [np.inf] * 2}, title="c"), "svg")
     assert svg.get("aria-label") == "c. a ends at 1, b is not drawn"
+    (svg,) = shapes(lines({"a": [1, 0.1 + 0.2 - 0.3]}), "svg")
+    assert svg.get("aria-label") == "a ends at 0"
 
 
 def test_words_are_escaped():
