@@ -173,7 +173,8 @@ class Search:
         "Keep a plan if it is cheaper; count the try."
         before = self.plan.cost
         gained = found is not None and found.cost < before * (1 - ROUNDING)
-        self.plan = found if gained else self.plan
+        if found is not None and gained:
+            self.plan = found
         self.vain["in a row"] = 0 if gained else self.vain["in a row"] + 1
         self.vain[name] = 0 if gained else self.vain[name] + 1
         # more freedom after four tries in vain
@@ -185,8 +186,10 @@ class Search:
 # %% ../../nbs/blocks/10_search.ipynb #9d88052d
 def realised(search: Search, placement: Placement | None, exchanges: int = 3) -> Plan | None:
     "The best plan of a placement and of those with equal servers exchanged; None without one."
-    best = None
-    for _ in range(exchanges if placement is not None else 0):
+    best: Plan | None = None
+    for _ in range(exchanges):
+        if placement is None:
+            break
         clock = Clock(min(ROUTING_SECONDS, max(search.clock.left(), 0.1)))
         try:
             plan = exact_for(search.cluster, placement, search.demand, clock)
@@ -194,10 +197,9 @@ def realised(search: Search, placement: Placement | None, exchanges: int = 3) ->
             break
         if best is not None and plan.cost >= best.cost * (1 - ROUNDING):
             break
-        best, before = plan, placement
-        placement = _exchanged(search, plan)
-        if placement == before or search.clock.left() <= search.reserve / 2:
-            break
+        best, other = plan, _exchanged(search, plan)
+        late = search.clock.left() <= search.reserve / 2
+        placement = None if late or other == placement else other
     return best
 
 

@@ -155,3 +155,39 @@ def watch(
         rows.append([name, slow, moved, cost, cost / greedy.bound])
     columns = ["policy", "latency", "GPUs added", "cost", "certified ratio"]
     return Picture(above + below + table(columns, rows))
+
+# %% ../../nbs/experts/14_spikes_and_shifts.ipynb #c3326702
+#| code-fold: true
+def glanced(length: int, move_price: float):
+    "One jump of the load: *never*, the chase and regularised greedy on it, and hindsight."
+    loads = np.tile([20.0, 4.0], (16, 1))
+    loads[4 : 4 + length] = [4.0, 20.0]
+    problem = Problem(loads, extra=4, move_price=move_price, start=[4, 0])
+    policies = {"never": Never(), "chase": Chase(), "hedge": RegularizedGreedy()}
+    paths = {name: Schedule(problem, played(problem, p)) for name, p in policies.items()}
+    return paths | {"hindsight": dynamic_program(problem)}
+
+
+def glance(length: int = 1, move_price: float = 4.0):
+    """A jump that lasts for some steps: the GPUs that each policy gives, and what it pays."""
+    from serving_or.tools.plots import Picture, bars, lines
+
+    schedules = glanced(length, move_price)
+    least = schedules["hindsight"].cost
+    path = lines(
+        {name: s.x[:, 0] for name, s in schedules.items()},
+        title=f"Expert 2 is busy for {length} step{'s' * (length > 1)}",
+        step=True,
+        ylim=(-0.1, 4.2),
+        xlabel="step",
+        ylabel="extra GPUs, expert 1",
+        size=(460, 220),
+    )
+    told = ", ".join(f"{n} {s.cost / least:.2f}" for n, s in schedules.items() if n != "hindsight")
+    parts = {
+        "latency": [s.latency.sum() for s in schedules.values()],
+        "moves": [move_price * s.moved.sum() for s in schedules.values()],
+    }
+    title = f"Cost / best: {told}"
+    cost = bars(list(schedules), parts, title, ylabel="cost", stacked=True, size=(460, 170))
+    return Picture(path + cost)

@@ -3,8 +3,12 @@
 import copy
 import json
 import pickle
+import re
+import subprocess
+import sys
 from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 
 import networkx as nx
 import numpy as np
@@ -445,3 +449,160 @@ def test_the_live_example_answers_everywhere():
     for requests in range(0, 401, 50):
         for slices in (0, 7, 14):
             assert reserved(requests, slices).count("<svg") == 1
+
+
+# blocks that differ
+
+
+def test_sizes_of_single_blocks():
+    c = Cluster(3, [1, 2, 3], [1, 0, 2], memory=[9, 4], tau=1, rtt=[1, 1])
+    assert not c.alike and c.slot == 2 and c.held([1, 2], [4, 3]).tolist() == [6, 2]
+    assert c.cached([1, 2, 3], [4, 3, 4]).tolist() == [1.5, 0, 1]
+    # 6 of 9 in use, 3 left: one request that takes all three caches
+    assert c.longest(1).tolist() == [[3, 2, 1], [2, 1, 0]] and c.most(1).tolist() == [3, 2]
+    assert np.allclose(c.slots([3, 2], a=[1, 1]), [1.5, 0.5])
+    assert c.sessions([3, 2], a=[1, 1]).tolist() == [1, 1]
+    # a request needs a slot in block 3, none in block 2
+    assert c.earliest([1, 1], [4, 3], [1 + 1e-9, 0]).tolist() == [2, 2]
+    assert c.earliest([1, 1], [4, 3], [0.9, -1]).tolist() == [4, 3]
+    # no block is alone in what it is
+    assert Cluster(3, [2, 2, 2], [1, 1, 1], 9, 1, [1]) == Cluster(3, 2, 1, 9, 1, [1])
+    assert pickle.loads(pickle.dumps(c)) == c == replace(c) and hash(c) == hash(replace(c))
+    assert c.take([1]).longest(1).tolist() == [[2, 1, 0]]
+    padded = c.padded()
+    assert (padded.block_size, padded.cache_size, padded.exact) == (3, 2, False)
+    assert padded.padded() == padded and THREE.padded() == THREE
+    assert isinstance(padded.proved(Infeasible("no")), NotFound)
+    assert isinstance(c.proved(Infeasible("no")), Infeasible)
+
+
+@pytest.mark.parametrize(
+    "sizes, said",
+    [
+        (dict(block_size=[1, 2]), "block_size has shape"),
+        (dict(block_size=[1, 0, 2]), r"block_size\[1\] is 0.0; it must be more than 0"),
+        (dict(block_size=[1, np.nan, 2]), r"block_size\[1\]"),
+        (dict(cache_size=[1, -1, 2]), r"cache_size\[1\]"),
+        (dict(cache_size=[1, 1e101, 2]), r"cache_size\[1\] is 1e\+101"),
+        (dict(block_size=[[1, 2, 3]] * 2), "block_size has shape"),
+    ],
+)
+def test_bad_sizes_of_single_blocks(sizes, said):
+    with pytest.raises(ValueError, match=said):
+        Cluster(**(dict(blocks=3, block_size=1, cache_size=1, memory=9, tau=1, rtt=[1]) | sizes))
+
+
+def test_a_record_of_sizes_is_saved(tmp_path):
+    c = Cluster(3, [1, 2, 3], 1, memory=[9, 4], tau=1, rtt=[1, 1])
+    c.save(tmp_path / "c.json")
+    assert Cluster.load(tmp_path / "c.json") == c
+
+
+def test_a_card_gives_each_block_its_size(tmp_path):
+    card = CARDS["DeepSeek-V3"]
+    gpu = Device("gpu", 141 * GB, 1.0, 0.1, 1.0)
+    c = Cluster.of(card, [gpu], 5, bits=4, kv_bits=8, tokens=1000)
+    assert np.allclose(c.block_size * GB, card.parameters / 2)
+    assert c.cache_size * GB == 576 * 1000 and c.exact
+    # without tokens a whole request counts
+    assert Cluster.of(card, [gpu], 5, 600, [400, 300], kv_bits=8).cache_size * GB == 576 * 1000
+    ends = Cluster.of(card, [gpu], 5, bits=4, tokens=1000, ends=True)
+    more = (ends.block_size - c.block_size) * GB
+    assert np.allclose(more[[0, -1]], [129280 * 7168 / 2, (129280 + 1) * 7168 / 2])
+    assert np.allclose(more[1:-1], 0)
+    # a tied matrix stands at both ends
+    gemma = CARDS["Gemma-3-27B"]
+    first, *_, last = gemma.end_bytes(8)
+    assert (first, last) == (262208 * 5376, 262209 * 5376) and gemma.outside == last
+    windows = Cluster.of(gemma, [gpu], 5, tokens=10_000)
+    alone = windows.cached(np.arange(1, 63), np.arange(2, 64))
+    assert np.unique(alone.round(9)).tolist() == [0.1024, 1]
+    path = tmp_path / "c.yaml"
+    rest = FILE[FILE.index("servers:") :]
+    path.write_text("model: DeepSeek-V3\ntokens: 1000\nweight_bits: 4\nends: true\n" + rest)
+    assert np.allclose(Cluster.from_yaml(path).block_size, ends.block_size)
+    runs = "{blocks: 4, block_size: {1-3: 600 MB, 4-4: 2 GB}, cache_size: {1-4: 1 MB}}"
+    path.write_text(f"model: {runs}\n" + rest)
+    c = Cluster.from_yaml(path)
+    assert c.block_size.tolist() == [0.6, 0.6, 0.6, 2] and c.cache_size == 0.001
+
+
+@pytest.mark.parametrize(
+    "runs",
+    [
+        *("{1-3: 1 GB}", "{2-4: 1 GB}", "{1-2: 1 GB, 4-4: 1 GB}", "{1-5: 1 GB}", "{a: 1 GB}"),
+        *("{1-99999999999999999999: 1 GB}", "{4-1: 1 GB}", "{1-2: 1 GB, 2-4: 1 GB}"),
+        "{-1-4: 1 GB}",
+    ],
+)
+def test_runs_of_blocks_that_do_not_fit(tmp_path, runs):
+    path = tmp_path / "c.yaml"
+    path.write_text(FILE.replace("block_size: 4 GB", f"block_size: {runs}"))
+    with pytest.raises(BadFile, match="hold each of the blocks 1 to 4 once") as caught:
+        Cluster.from_yaml(path)
+    assert [(p.field, p.line) for p in caught.value.problems] == [("model.block_size", 1)]
+
+
+# files that are meant to hurt
+
+HURTFUL = """
+import sys, time, resource
+from serving_or.blocks import BadFile, Cluster
+from serving_or.tools.data import load_topology
+for path in sys.argv[1:]:
+    began = time.process_time()
+    try:
+        load_topology(path) if path.endswith("graphml") else Cluster.from_yaml(path)
+        said = "accepted"
+    except ValueError as error:
+        said = f"{type(error).__name__} {error}"[:4500]
+    spent = time.process_time() - began
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    print(f"{spent:.3f}\\t{peak}\\t{' '.join(said.split())}")
+"""
+
+
+def test_files_that_hurt_are_refused_at_once(tmp_path):
+    "In a process of its own: within a second and 200 MB each, with the file's name."
+    rest = FILE[FILE.index("\n") :]
+    quick = "a: &a [x,x,x,x,x,x,x,x,x]\n"
+    bomb = quick + "".join(
+        f"{b}: &{b} [{','.join(['*' + a] * 9)}]\n" for a, b in zip("abcdefgh", "bcdefghi")
+    )
+    entity = (
+        '<!DOCTYPE g [<!ENTITY a "ha">'
+        + "".join(f'<!ENTITY {b} "{("&" + a + ";") * 10}">' for a, b in zip("abcdefgh", "bcdefghi"))
+        + "]><graphml>&i;</graphml>"
+    )
+    files = {
+        "bomb.yaml": bomb,
+        "bomb_in.yaml": bomb + FILE,
+        "count.yaml": FILE.replace("count: 2", "count: 1000000000"),
+        "deep.yaml": "[" * 3000,
+        "deep.json": '{"a":' * 3000,
+        "surrogate.json": '{"model": "\\ud800"}',
+        "twice.yaml": FILE.replace("count: 2", "count: 2\n    count: 3"),
+        "truth.yaml": FILE.replace("blocks: 4", "blocks: true"),
+        "key.yaml": FILE.replace("{a: 5 ms, b: inf ms}", "{1: 5 ms}"),
+        "long.yaml": "x" * (3 << 20),
+        "many.yaml": "model: {blocks: 100000, block_size: {1-100000: x}, cache_size: 1 GB}" + rest,
+        "entity.graphml": entity,
+        "none.graphml": "<graphml><graph/></graphml>",
+        "no.graphml": "graph [ node [ id 0 ] ]",
+    }
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    (tmp_path / "utf16.yaml").write_bytes(FILE.encode("utf-16"))
+    paths = [str(p) for p in sorted(tmp_path.iterdir())]
+    run = subprocess.run(
+        [sys.executable, "-c", HURTFUL, *paths], capture_output=True, text=True, check=True
+    )
+    lines = run.stdout.splitlines()
+    assert len(lines) == len(paths)
+    for path, line in zip(paths, lines):
+        spent, peak, said = line.split("\t")
+        name = Path(path).name
+        assert float(spent) < 1 and int(peak) < 200, line
+        assert name in said and len(said) < 4400, line
+        if not name.endswith("graphml"):
+            assert re.match(rf"BadFile .*{name}(:\d+)?: ", said), line

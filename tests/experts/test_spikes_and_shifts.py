@@ -12,6 +12,8 @@ from serving_or.experts.relaxation import relax
 from serving_or.experts.rounding import threshold_mean
 from serving_or.experts.spikes_and_shifts import (
     EXAMPLES,
+    glance,
+    glanced,
     phases,
     play,
     spike_and_shift,
@@ -187,3 +189,17 @@ def test_no_schedule_is_below_hindsight_in_the_live_example():
         whole = [s for s in schedules.values() if s.x.dtype.kind == "i"]
         assert len(whole) == len(schedules) - 2
         assert all(s.cost >= best.cost - 1e-9 for s in whole)
+
+
+@pytest.mark.parametrize("length", [1, 5, 12])
+@pytest.mark.parametrize("move_price", [2.0, 8.0])
+def test_the_front_page_says_what_the_policies_cost(length, move_price):
+    """With one jump, by hand: never and the chase, from (4, 0) where the first load belongs."""
+    schedules = glanced(length, move_price)
+    assert np.isclose(schedules["never"].cost, 4 * (16 - length) + 20 * length)
+    moved = 4 if length == 12 else 8
+    assert np.isclose(schedules["chase"].cost, 4 * 16 + move_price * moved)
+    best = schedules["hindsight"].cost
+    assert all(s.cost >= best - 1e-9 for s in schedules.values())
+    said = ", ".join(f"{n} {schedules[n].cost / best:.2f}" for n in ("never", "chase", "hedge"))
+    assert said in glance(length, move_price)
