@@ -622,8 +622,8 @@ def in_ticks(cluster: Cluster, scale: float, most: float = np.inf) -> tuple[Clus
     Finite times above so many scales count as equal; with ``most`` up to 2**16, sums are exact.
     """
     if not 0 < scale < np.inf:
-        times = np.append(cluster.tau, cluster.rtt[np.isfinite(cluster.rtt)])
-        scale = float(times.max(initial=0.0)) or 1.0
+        all_ = np.append(cluster.tau, cluster.rtt[np.isfinite(cluster.rtt)])
+        scale = float(all_.max(initial=0.0)) or 1.0
     tau, rtt = (np.rint(t / scale / TICK) * TICK for t in (cluster.tau, cluster.rtt))
     times = {
         "tau": np.minimum(tau, most),
