@@ -69,8 +69,8 @@ def _scalars(block_size: Any, cache_size: Any) -> None:
 
 UNLIKE = (
     "this needs blocks that are alike, and those of the cluster are not. check, route, route_exact,"
-    " enumeration and milp take them as they are; a plan for cluster.padded(), where each counts as"
-    " the largest, is a plan for the cluster, too"
+    " plan_direct, enumeration and milp take them as they are; a plan for cluster.padded(), where"
+    " each counts as the largest, is a plan for the cluster, too"
 )
 
 

@@ -412,3 +412,28 @@ def test_a_weight_is_a_cluster_for_every_method(seed):
         assert of(there) == pytest.approx(plan.cost) and plan.ttft == pytest.approx(there.ttft)
         assert plan.bound <= least * (1 + 1e-9) and plan.cost <= plan.guarantee * (1 + 1e-9)
     assert blocks.chain_bound(mixed, 2).value <= least * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("formulation", ["line", "paper"])
+def test_programs_in_bytes_sell_none(formulation):
+    "Example (a) is full to the last byte; a thousand bytes short it serves two requests fewer."
+    full = in_units(replace(EXAMPLE_A, hop=np.zeros((3, 3))), 1, 1e9)
+    assert milp(full, 4, formulation).cost == 70
+    with pytest.raises(Infeasible) as error:
+        milp(replace(full, memory=full.memory - 1000), 4, formulation)
+    assert error.value.largest == (2,)
+
+
+def test_the_nearest_feasible_is_told_for_each_client():
+    far = np.inf
+    c = Cluster(2, 4, 1, [10, 10], [1, 1], [[5, far], [far, 7]])
+    assert milp(c, [1, 1]).cost == 8
+    for demand, largest in (([1, 2], (1, 1)), ([3, 0], (1, 0)), (3, (1, 1))):
+        with pytest.raises(Infeasible) as error:
+            milp(c, demand)
+        assert error.value.largest == largest
+        milp(c, largest)
+    # who reaches nobody does not hide that the other can be served
+    with pytest.raises(Infeasible) as error:
+        milp(replace(c, rtt=[[5, far], [far, far]]), [1, 1])
+    assert error.value.largest == (1, 0)

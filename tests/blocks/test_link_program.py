@@ -1,5 +1,6 @@
 "Enumeration and the program of the literature."
 
+import inspect
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import combinations_with_replacement, product
@@ -7,6 +8,7 @@ from itertools import combinations_with_replacement, product
 import numpy as np
 import pytest
 
+from serving_or import blocks
 from serving_or.blocks import (
     BadPlan,
     Chain,
@@ -223,3 +225,42 @@ def test_doors_that_need_equal_blocks_say_so():
     ):
         with pytest.raises(ValueError, match="this needs blocks that are alike.*padded"):
             call()
+
+
+@pytest.mark.parametrize("sizes", [([1, 2, 2], 1), (1, [1, 0, 2]), ([1, 2, 2], [2, 2, 0])])
+def test_every_door_is_right_about_unequal_blocks_or_refuses_them(sizes):
+    hop = np.ones((3, 3))
+    c = Cluster(3, *sizes, [19, 19, 9], [1, 2, 3], [1, 2, 3], hop=hop, rent=[1, 2, 3])
+    best = enumeration(c, 2)
+    given = dict(
+        cluster=c, requests=2, placement=best.placement, plan=best, reserve=1, failures=1, target=9
+    )
+    right = {"milp", "enumeration", "route", "route_exact", "route_direct", "cheapest", "coverage"}
+    right |= {"lone_bound", "direct_bound", "direct_floor", "plan_direct", "losses"}
+    refused = set()
+    for name in blocks.__all__:
+        door = getattr(blocks, name)
+        if not inspect.isfunction(door) or name == "check":
+            continue
+        wanted = inspect.signature(door).parameters
+        needed = {k for k, p in wanted.items() if p.default is p.empty} | {"cluster", "plan"}
+        try:
+            answer = door(**{k: given[k] for k in needed & set(wanted)})
+        except ValueError as error:
+            assert "this needs blocks that are alike" in str(error), name
+            refused.add(name)
+            continue
+        value = getattr(answer, "value", answer)
+        if name.endswith("bound") and not name.startswith("direct"):
+            assert value <= best.cost * (1 + 1e-9), name
+    assert {"cg_bprr", "sweep"} <= refused and not refused & right
+
+
+def test_sizes_of_a_plan_on_unequal_blocks_are_told():
+    c = Cluster(3, [1, 2, 4], [1, 0, 2], [8, 4], [1, 1], [1, 1], memory_unit="GB")
+    held = Placement([2, 1], [2, 1])
+    plan = check(c, held, [Chain(0, (1, 0), (1, 2))], 1)
+    table = plan.to_frame()
+    assert table["parameters, GB"].tolist() == [6, 1] and table["caches, GB"].tolist() == [2, 1]
+    with pytest.raises(BadPlan, match="memory 7 GB; 2 blocks take 6 and leave 1 for caches"):
+        check(replace(c, memory=[7, 4]), held, [Chain(0, (1, 0), (1, 2))], 1)
