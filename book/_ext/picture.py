@@ -32,6 +32,7 @@ def take(page, address, to):
     page.wait_for_selector(".live.on")
     page.locator(JUMP).first.fill(AT)
     page.wait_for_function("document.querySelector('.live-out').textContent.includes('6 steps')")
+    page.evaluate("document.activeElement.blur()")
     page.screenshot(path=to)
 
 
