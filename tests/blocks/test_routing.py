@@ -497,7 +497,11 @@ def test_forwarding_needs_hops_and_says_what_is_proved():
 @pytest.mark.parametrize("seed", range(cases(200, 40)))
 def test_no_unit_of_time_breaks_a_tie(seed):
     "Sums that are equal in whole milliseconds differ in the last digit in other units."
-    cluster, placement = placed_cluster(seed)
+    rng, n, L = np.random.default_rng([seed, 16]), 9, 8
+    tau, rtt, hop = (rng.integers(1, 4, shape) for shape in (n, (2, n), (n, n)))
+    cluster = Cluster(L, 4, 1, rng.integers(20, 40, n), tau, rtt, hop=hop)
+    m = np.minimum(cluster.counts(1), rng.integers(1, 5, n))
+    placement = Placement(rng.integers(1, L - m + 2), m)
     slots = cluster.slots(placement.m)
     whole = cheapest(cluster, placement)[1], route_direct(cluster, placement)[1]
     chains = [bulk(cluster, placement, np.array([2, 3]), forward=f)[0] for f in (False, True)]
