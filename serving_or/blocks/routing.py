@@ -625,11 +625,8 @@ def in_ticks(cluster: Cluster, scale: float, most: float = np.inf) -> tuple[Clus
         all_ = np.append(cluster.tau, cluster.rtt[np.isfinite(cluster.rtt)])
         scale = float(all_.max(initial=0.0)) or 1.0
     tau, rtt = (np.rint(t / scale / TICK) * TICK for t in (cluster.tau, cluster.rtt))
-    times = {
-        "tau": np.minimum(tau, most),
-        "rtt": np.where(rtt < np.inf, np.minimum(rtt, most), rtt),
-    }
-    return replace(cluster, prefill_tau=None, prefill_rtt=None, hop=None, **times), scale
+    tau, rtt = np.minimum(tau, most), np.where(rtt < np.inf, np.minimum(rtt, most), rtt)
+    return replace(cluster, tau=tau, rtt=rtt, prefill_tau=None, prefill_rtt=None, hop=None), scale
 
 
 def out_of_ticks(bound: float, cluster: Cluster, scale: float) -> float:
