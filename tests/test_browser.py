@@ -374,6 +374,21 @@ def test_the_keyboard_stops_where_something_can_be_done(page, site):
         assert all(scrolls for index, scrolls in stops if index == 0) and len(stops) < 10
 
 
+def test_what_scrolls_says_so_and_can_be_reached(page, site):
+    """On a telephone: a wide formula fades at its edge, until it is scrolled to its end by key."""
+    page.set_viewport_size({"width": 390, "height": 800})
+    ready(page, f"{site}/nbs/experts/12_lower_bound.html")
+    wide = page.locator("article mjx-container[display].scrolls").first
+    assert wide.get_attribute("tabindex") == "0" and wide.get_attribute("aria-label")
+    assert "at-end" not in wide.get_attribute("class")
+    wide.focus()
+    for _ in range(40):
+        wide.press("ArrowRight")
+    page.wait_for_function(
+        "document.querySelector('article mjx-container[display].scrolls').matches('.at-end')"
+    )
+
+
 def test_where_python_cannot_start_the_page_says_why_and_keeps_the_figure(page, site):
     ready(page, f"{site}/{LIVE}")
     box = page.locator(".live").first

@@ -39,9 +39,8 @@ def docstring(node):
 
 
 def first_line(node):
-    "The first sentence or line of what is defined, or nothing."
-    said = ast.get_docstring(node) or ""
-    return said.partition("\n")[0].strip()
+    "The first sentence or two of what is defined, or nothing."
+    return " ".join((ast.get_docstring(node) or "").partition("\n\n")[0].split())
 
 
 def count(n):
@@ -101,9 +100,12 @@ def of_function(node, told, most):
     "The folds of one function: its docstring's rest, and a body that does not fit."
     most = min(most, HELPER) if node.name.startswith("_") else most
     doc = docstring(node)
-    if doc is not None and doc.end_lineno > doc.lineno:
-        rest = count(doc.end_lineno - doc.lineno)
-        yield doc.lineno + 1, doc.end_lineno, f"⋯ {rest} of documentation"
+    if doc is not None:
+        # its first paragraph is in view
+        seen = doc.lineno + doc.value.value.partition("\n\n")[0].rstrip().count("\n")
+        if doc.end_lineno > seen + 1:
+            rest = count(doc.end_lineno - seen)
+            yield seen + 1, doc.end_lineno, f"⋯ {rest} of documentation"
     first = node.body[0].lineno if doc is None else doc.end_lineno + 1
     if node.end_lineno - first + 1 > most and told.get("code-fold") != "false":
         yield first, node.end_lineno, f"⋯ body, {count(node.end_lineno - first + 1)}"

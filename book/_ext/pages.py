@@ -27,7 +27,7 @@ class AuthorYearLabels(BaseLabelStyle):
         names = [" ".join([*p.prelast_names, *p.last_names]).strip("{}") for p in people]
         if not names:
             who = entry.fields.get("organization") or entry.fields.get("title", entry.key)
-        elif len(names) > 2:
+        elif len(names) > 2 or names[-1] == "others":
             who = f"{names[0]} et al."
         else:
             who = " and ".join(names)
@@ -60,11 +60,18 @@ def complete_lists(app, doctree, docname):
 TABLE = re.compile(r"^\| *(?:letter|symbol) *\|.*\n(?:\|.*\n?)+", re.M | re.I)
 
 
+def in_order(path):
+    "Parts in the order of the book, then chapters."
+    parts = ["fleet", "experts", "blocks"]
+    part = path.parent.name
+    return (parts.index(part) if part in parts else len(parts), part, path.name)
+
+
 def gather_symbols(app, docname, source):
     "The tables of letters, from the chapters that have one."
     if docname != "book/symbols":
         return
-    for path in sorted(ROOT.glob("nbs/*/[0-9]*.ipynb")):
+    for path in sorted(ROOT.glob("nbs/*/[0-9]*.ipynb"), key=in_order):
         texts = [c.source for c in nbformat.read(path, 4).cells if c.cell_type == "markdown"]
         tables = [hit[0] for text in texts for hit in TABLE.finditer(text + "\n")]
         page = path.relative_to(ROOT).with_suffix("").as_posix()

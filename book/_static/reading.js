@@ -56,7 +56,8 @@
     }
   }
 
-  const SCROLLS = "mjx-container, div.highlight pre, .cell_output .text_html, .live-out, table.dataframe, .pst-scrollable-table-container, .table-wrapper";
+  const atEnd = (area) => area.classList.toggle("at-end", area.scrollLeft + area.clientWidth >= area.scrollWidth - 2);
+  const SCROLLS = "mjx-container, figure.cell-figure, div.highlight pre, .cell_output .text_html, .live-out, table.dataframe, .pst-scrollable-table-container, .table-wrapper";
   function fit() {
     const room = (element) => element.closest("p, li, td, dd, dt, figcaption, div")?.clientWidth ?? Infinity;
     for (const formula of document.querySelectorAll("main mjx-container:not([display]):not(.broken)")) {
@@ -70,6 +71,7 @@
     for (const area of document.querySelectorAll(`main :is(${SCROLLS})`)) {
       const scrolls = area.scrollWidth > area.clientWidth + 1 && getComputedStyle(area).overflowX !== "visible";
       area.classList.toggle("scrolls", scrolls);
+      atEnd(area);
       if (scrolls) {
         area.tabIndex = 0;
         if (!area.hasAttribute("role") && area.tagName !== "TABLE") {
@@ -92,6 +94,7 @@
     document.documentElement.dataset.read = "ready";
     window.addEventListener("resize", soon);
     document.addEventListener("toggle", soon, true);
+    document.addEventListener("scroll", ({ target }) => target.classList?.contains("scrolls") && atEnd(target), true);
   }
   if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", begin); else begin();
 })();

@@ -101,20 +101,51 @@ def spread(a: np.ndarray, C: np.ndarray, rest: np.ndarray, m: np.ndarray, f: np.
         As `window_rule` returns them.
     m, f : ndarray (n,)
     """
-    # of every window of k blocks
-    blocks = {
-        k: np.add.outer(np.arange(len(C) - k + 1), np.arange(k))
-        for k in np.unique(m[rest]).tolist()
-    }
-    for j in rest:
-        windows = C[blocks[int(m[j])]]
-        least = windows.min(axis=1)
-        tied = np.flatnonzero(least == least.min())
-        # only windows with the same minimum need sorting
-        if len(tied) > 1 and m[j] > 1:
-            tied = tied[np.lexsort(np.sort(windows[tied], axis=1).T[::-1])]
-        a[j] = tied[0] + 1
-        C[tied[0] : tied[0] + m[j]] += f[j]
+    change = np.flatnonzero(np.diff(m[rest]) | (f[rest][1:] != f[rest][:-1])) + 1
+    for alike in np.split(rest, change) if len(rest) else ():
+        _spread_alike(a, C, alike, int(m[alike[0]]), float(f[alike[0]]))
+
+
+def _weakest(C: np.ndarray, blocks: np.ndarray) -> int:
+    "The left-most of the windows whose C, sorted upwards, is lexicographically smallest."
+    windows = C[blocks]
+    least = windows.min(axis=1)
+    tied = np.flatnonzero(least == least.min())
+    # only windows with the same minimum need sorting
+    if len(tied) > 1 and blocks.shape[1] > 1:
+        tied = tied[np.lexsort(np.sort(windows[tied], axis=1).T[::-1])]
+    return int(tied[0])
+
+
+# servers that must be left for a period to be looked for, and how unevenly C may rise within it
+FEW, RISE = 32, 2
+
+
+def _spread_alike(a: np.ndarray, C: np.ndarray, servers: np.ndarray, m: int, f: float) -> None:
+    "Servers of m blocks and f sessions, one by one until their choices are known to recur."
+    blocks = np.add.outer(np.arange(len(C) - m + 1), np.arange(m))
+    seen, starts = dict[tuple, tuple](), list[int]()
+    for i, j in enumerate(servers.tolist()):
+        if len(servers) - i > FEW and f < np.inf:
+            values, order = np.unique(C, return_inverse=True)
+            gaps = np.diff(values)
+            key = order.tobytes(), np.minimum(gaps, (RISE + 1) * f).tobytes()
+            since, before = seen.setdefault(key, (i, gaps))
+            if since < i and (gaps >= before).all() and _even(blocks[starts[since:]], len(C)):
+                again = np.resize(starts[since:], len(servers) - i)
+                a[servers[i:]] = again + 1
+                C += f * np.bincount(blocks[again].ravel(), minlength=len(C))
+                return
+        starts.append(_weakest(C, blocks))
+        a[j] = starts[-1] + 1
+        C[blocks[starts[-1]]] += f
+
+
+def _even(windows: np.ndarray, L: int) -> bool:
+    "Whether no block rises by more than RISE windows above another one at any time."
+    held = np.zeros((len(windows), L), int)
+    np.put_along_axis(held, windows, 1, axis=1)
+    return bool(np.ptp(held.cumsum(axis=0), axis=1).max() <= RISE)
 
 # %% ../../nbs/blocks/07_conservative_greedy.ipynb #43db11c2
 def fastest(m: np.ndarray, pace: np.ndarray, blocks: int) -> tuple[np.ndarray, np.ndarray]:
@@ -146,6 +177,131 @@ def tile(m: np.ndarray, tiles: np.ndarray, blocks: int) -> np.ndarray:
     return a
 
 # %% ../../nbs/blocks/07_conservative_greedy.ipynb #4b2c9874
+def groups_of_clients(cluster: Cluster, demand: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What each group of clients reaches ``(groups, n)``, those with least memory first, and its
+    requests ``(groups,)``; of the clients with requests, or of all if there are none.
+    """
+    some = demand > 0 if demand.any() else np.ones(len(demand), bool)
+    reach = np.isfinite(cluster.rtt[some])
+    if (reach == reach[0]).all():
+        return reach[:1], np.array([demand.sum()])
+    reach, group = np.unique(reach, axis=0, return_inverse=True)
+    wanted = np.bincount(group.ravel(), demand[some]).astype(int)
+    first = np.argsort(reach @ cluster.memory, kind="stable")
+    return reach[first], wanted[first]
+
+
+def near_rtt(cluster: Cluster, demand: np.ndarray, order: str = "max") -> np.ndarray:
+    """The round trip by which servers are ordered, of the clients with requests that reach them
+    ``(n,)``; infinite where there is none.
+    """
+    some = demand > 0 if demand.any() else np.ones(len(demand), bool)
+    t, weight = cluster.rtt[some], demand[some] if demand.any() else np.ones(len(demand))
+    found = np.full(cluster.n, np.inf)
+    kinds, kind = np.unique(np.isfinite(t), axis=1, return_inverse=True)
+    for k, who in enumerate(kinds.T):
+        here = kind.ravel() == k
+        if who.any():
+            found[here] = ORDERS[order](t[np.ix_(who, here)], weight[who])
+    return found
+
+
+def nested(groups: np.ndarray) -> bool:
+    """Whether the sets of groups that reach two servers are always nested or disjoint."""
+    kinds = np.unique(groups, axis=1).astype(int) if groups.any() else np.zeros((1, 0), int)
+    common, size = kinds.T @ kinds, kinds.sum(axis=0)
+    return bool(((common == 0) | (common == np.minimum.outer(size, size))).all())
+
+# %% ../../nbs/blocks/07_conservative_greedy.ipynb #f3747e85
+def tile_by_reach(
+    groups: np.ndarray, m: np.ndarray, pace: np.ndarray, blocks: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Tiles for groups of clients.
+
+    Parameters
+    ----------
+    groups : ndarray (groups, n) of bool
+        Which servers each group reaches.
+    m, pace : ndarray (n,)
+    blocks : int
+
+    Returns
+    -------
+    a : ndarray (n,) of int
+        Starts; 1 for servers that are no tiles.
+    tiles : ndarray (groups, n) of bool
+        Which tiles count for each group.
+    bare : ndarray (groups, L) of bool
+        Blocks that a group finds on none of its tiles.
+    """
+    groups, own = groups & (m > 0), np.zeros(groups.shape, bool)
+    for mine, those in zip(own, groups):
+        mine[fastest(np.where(those, m, 0), np.where(those, pace, np.inf), blocks)[0]] = True
+    for count in (own, groups & own.any(axis=0), groups):
+        a, tiles = np.ones(len(m), int), np.zeros(own.shape, bool)
+        bare = np.ones((len(groups), blocks), bool)
+        counted = np.flatnonzero(count.any(axis=0))
+        first = np.lexsort((pace[counted], -count[:, counted].sum(axis=0)))
+        for j in counted[first].tolist():
+            here = count[:, j]
+            sums = np.append(0, bare[here].sum(axis=0).cumsum())
+            start = int(np.argmax(sums[m[j] :] - sums[: -m[j]]))
+            if bare[here, start : start + m[j]].any():
+                bare[here, start : start + m[j]] = False
+                a[j], tiles[here, j] = start + 1, True
+        if not bare.any():
+            break
+    return a, tiles, bare
+
+
+def spread_by_reach(
+    a: np.ndarray, groups: np.ndarray, rest: np.ndarray, m: np.ndarray, f: np.ndarray, blocks: int
+) -> None:
+    """`spread` for groups: a block counts with the least capacity that a group of the server has
+    there. Changes ``a``.
+    """
+    placed = np.ones(len(m), bool)
+    placed[rest] = False
+    held = np.where(Placement(a, m).hosts(blocks), f[:, None], 0.0)
+    room = np.array([held[those & placed].sum(axis=0) for those in groups])
+    for j in rest.tolist():
+        mine = groups[:, j]
+        spread(a, room[mine].min(axis=0), np.array([j]), m, f)
+        room[np.ix_(mine, np.arange(a[j] - 1, a[j] - 1 + m[j]))] += f[j]
+
+# %% ../../nbs/blocks/07_conservative_greedy.ipynb #defc3176
+def windows_by_reach(
+    groups: np.ndarray,
+    wanted: np.ndarray,
+    m: np.ndarray,
+    f: np.ndarray,
+    pace: np.ndarray,
+    blocks: int,
+) -> tuple[np.ndarray, np.ndarray]:
+    """The window rule by groups: starts ``(n,)``, and for each block how many requests have got a
+    session ``(L,)``.
+    """
+    turn = np.argsort(pace, kind="stable")[: int(np.isfinite(pace).sum())]
+    price = 2 * pace[turn].max(initial=0) or 1.0
+    a, C = np.ones(len(m), int), np.zeros((len(groups), blocks))
+    T = np.repeat(price * wanted[:, None], blocks, axis=1).astype(float)
+    for j in turn.tolist():
+        mine = groups[:, j]
+        win = np.where((C < wanted[:, None]) & mine[:, None], T, 0.0).sum(axis=0)
+        # nothing is short: where there is least
+        win = win if win.any() else C[mine].sum(axis=0).max() - C[mine].sum(axis=0)
+        sums = np.append(0.0, win.cumsum())
+        windows = sums[m[j] :] - sums[: -m[j]]
+        at = int(np.argmax(windows >= windows.max() - 1e-9 * sums[-1]))
+        a[j], window, left = at + 1, slice(at, at + m[j]), np.full(m[j], f[j])
+        for k in np.flatnonzero(mine):
+            given = np.minimum(left, np.maximum(wanted[k] - C[k, window], 0))
+            C[k, window] += given
+            T[k, window] -= (price - pace[j]) * given
+            left -= given
+    return a, C.sum(axis=0)
+
+# %% ../../nbs/blocks/07_conservative_greedy.ipynb #6fb31399
 @door
 def largest_requests(cluster: Cluster, requests: Any = 1) -> int | float:
     """The largest number of requests for which CG-BPRR finds a placement.
@@ -154,13 +310,14 @@ def largest_requests(cluster: Cluster, requests: Any = 1) -> int | float:
     ----------
     cluster : Cluster
     requests : int or array_like (clients,)
-        Tells which clients have requests: only servers that all of these reach count.
+        Tells which clients have requests.
 
     Returns
     -------
     int or float
         0 when not even one request fits; infinity when caches take no memory, or next to none, and
-        the blocks fit.
+        the blocks fit. Where the sets of clients that reach the servers cross, a number for which
+        there is a placement; there may be one for more.
 
     Raises
     ------
@@ -176,15 +333,23 @@ def largest_requests(cluster: Cluster, requests: Any = 1) -> int | float:
     """
     return largest_for(cluster, cluster.demand(requests))
 
-# %% ../../nbs/blocks/07_conservative_greedy.ipynb #f3747e85
+# %% ../../nbs/blocks/07_conservative_greedy.ipynb #a31ed3fa
 # whole numbers up to it are exact in floating point
 MOST_REQUESTS = 2**53
 
 
 def largest_for(cluster: Cluster, demand: np.ndarray) -> int | float:
-    """By bisection, the most requests for which the servers hold L blocks."""
-    reached = np.isfinite(order_rtt(cluster, demand))
-    fits = lambda c: cluster.counts(c)[reached].sum() >= cluster.blocks
+    """By bisection, the most requests for which each group's servers hold L blocks, and tile."""
+    groups, _ = groups_of_clients(cluster, demand)
+    t = near_rtt(cluster, demand)
+    tiles = len(groups) == 1 or nested(groups[:, cluster.counts(1) > 0])
+
+    def fits(c):
+        m = cluster.counts(c)
+        if (groups @ m < cluster.blocks).any():
+            return False
+        return tiles or not tile_by_reach(groups, m, pace(cluster, m, t), cluster.blocks)[2].any()
+
     if not fits(1):
         return 0
     if fits(MOST_REQUESTS):
@@ -203,6 +368,9 @@ def place_for(
     somewhere when the servers do not suffice.
     """
     L, R = cluster.blocks, int(demand.sum())
+    groups, wanted = groups_of_clients(cluster, demand)
+    if len(groups) > 1:
+        return _place_by_reach(cluster, demand, groups, wanted, design, order)
     t = order_rtt(cluster, demand, order)
     m = np.where(np.isfinite(t), cluster.counts(design), 0)
     f, speed = cluster.sessions(m), pace(cluster, m, t)
@@ -216,6 +384,22 @@ def place_for(
     if (C >= R).all():
         spread(a, C, rest, m, f)
     return Placement(a, m), C
+
+
+def _place_by_reach(cluster, demand, groups, wanted, design, order):
+    "The same for groups of clients; here a block's sessions are those that somebody asks for."
+    t = near_rtt(cluster, demand, order)
+    m = np.where(np.isfinite(t), cluster.counts(design), 0)
+    f, speed = cluster.sessions(m), pace(cluster, m, t)
+    if design < wanted.sum():
+        a, C = windows_by_reach(groups, wanted, m, f, speed, cluster.blocks)
+        return Placement(a, m), C
+    a, tiles, bare = tile_by_reach(groups, m, speed, cluster.blocks)
+    if not bare.any():
+        rest = np.flatnonzero((m > 0) & ~tiles.any(axis=0))
+        rest = rest[np.argsort(speed[rest], kind="stable")]
+        spread_by_reach(a, groups, rest, m, f, cluster.blocks)
+    return Placement(a, m), wanted @ ~bare
 
 # %% ../../nbs/blocks/07_conservative_greedy.ipynb #61b5ad4e
 class NoPlacement(NotFound):
@@ -253,8 +437,8 @@ def _no_placement(cluster: Cluster, demand: np.ndarray, design: int, C: np.ndarr
     short = int((C < R).sum())
     if design >= R:
         message = (
-            f"{short} of {L} blocks have no server: with caches of {design} requests reserved in"
-            f" each block, the servers that all clients reach hold {L - short} blocks. CG-BPRR can"
+            f"{short} of {L} blocks have no server{_for_whom(cluster, demand)}: with caches of"
+            f" {design} requests reserved in each block, the servers hold too few. CG-BPRR can"
             f" place for up to {largest} requests; servers that share the requests may serve more:"
             " try sweep"
         )
@@ -265,6 +449,12 @@ def _no_placement(cluster: Cluster, demand: np.ndarray, design: int, C: np.ndarr
             " design, or let sweep choose it"
         )
     return NoPlacement(message, blocks_short=short, largest=largest, unserved=demand)
+
+
+def _for_whom(cluster: Cluster, demand: np.ndarray) -> str:
+    "Words for clients that reach only some servers."
+    several = len(groups_of_clients(cluster, demand)[0]) > 1
+    return " that every client reaches who needs it" if several else ""
 
 # %% ../../nbs/blocks/07_conservative_greedy.ipynb #5b97dddd
 @door
@@ -287,7 +477,8 @@ def cg_bp(
     Returns
     -------
     Placement
-        Every block has servers with room for R requests.
+        Every block has servers with room for R requests; where clients reach only some servers,
+        for those of each client.
 
     Raises
     ------
@@ -341,6 +532,7 @@ def guarantee(
     -------
     float
         Infinite when ``design < R``, where the theorem does not hold, and when there is no tiling.
+        With clients that reach different servers, the largest of their groups.
 
     Raises
     ------
@@ -358,15 +550,35 @@ def guarantee(
 
 # %% ../../nbs/blocks/07_conservative_greedy.ipynb #15134ff5
 def guarantee_for(cluster: Cluster, demand: np.ndarray, design: int, order: str) -> float:
-    """B of the guarantee; infinite where the theorem says nothing."""
-    t = order_rtt(cluster, demand, order)
+    """B of the guarantee, the largest B_g with several groups; infinite where the theorems say
+    nothing.
+    """
+    groups, _ = groups_of_clients(cluster, demand)
+    t = near_rtt(cluster, demand, order)
     m = np.where(np.isfinite(t), cluster.counts(design), 0)
-    if not design >= demand.sum() >= 1 or m.sum() < cluster.blocks:
+    if not design >= demand.sum() >= 1 or (groups @ m < cluster.blocks).any():
         return np.inf
-    tiles, _ = fastest(m, pace(cluster, m, t), cluster.blocks)
+    speed = pace(cluster, m, t)
+    if len(groups) > 1:
+        a, counted, bare = tile_by_reach(groups, m, speed, cluster.blocks)
+        if bare.any():
+            return np.inf
+        return max(_by_tiles(cluster, demand, *g, a, m) for g in zip(groups, counted))
+    tiles, _ = fastest(m, speed, cluster.blocks)
     blocks = m[tiles].copy()
     blocks[-1] -= blocks.sum() - cluster.blocks
     return float(np.sum(order_rtt(cluster, demand)[tiles] + cluster.tau[tiles] * blocks))
+
+
+def _by_tiles(cluster, demand, reached, tiles, a, m) -> float:
+    "B_g: a group's way through its tiles, in the order of their ends."
+    mine = (demand > 0) & (np.isfinite(cluster.rtt) == reached).all(axis=1)
+    t, x, total = cluster.rtt[mine].max(axis=0), 1, 0.0
+    for j in sorted(np.flatnonzero(tiles).tolist(), key=lambda j: a[j] + m[j]):
+        if a[j] <= x < a[j] + m[j]:
+            total += t[j] + cluster.tau[j] * (a[j] + m[j] - x)
+            x = a[j] + m[j]
+    return float(total)
 
 # %% ../../nbs/blocks/07_conservative_greedy.ipynb #73a14b5f
 @door

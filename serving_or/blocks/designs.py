@@ -18,13 +18,16 @@ from .cluster import TOLERANCE, Cluster
 from serving_or.blocks.conservative_greedy import (
     ORDERS,
     NoPlacement,
+    groups_of_clients,
     guarantee_for,
     largest_for,
+    near_rtt,
     order_rtt,
     pace,
     place_for,
     spread,
     tidy,
+    windows_by_reach,
 )
 from .flow import exact_for
 from .plan import Chain, Placement, Plan, checked, spans, token_time
@@ -118,48 +121,13 @@ def on_grid(cluster: Cluster, scale: float) -> Cluster:
 
 # %% ../../nbs/blocks/09_designs.ipynb #1a0e197c
 def by_reach(cluster: Cluster, demand: np.ndarray, design: int, order: str) -> Placement:
-    "A placement for clients that reach only some servers: the window rule by groups of clients."
-    groups, wanted = _groups_of_clients(cluster, demand)
-    t = _nearby(cluster, demand, order)
+    "The window rule by groups of clients, for any design."
+    groups, wanted = groups_of_clients(cluster, demand)
+    t = near_rtt(cluster, demand, order)
     m = np.where(np.isfinite(t), cluster.counts(design), 0)
     f, speed = cluster.sessions(m), pace(cluster, m, t)
-    turn = np.argsort(speed, kind="stable")[: int(np.isfinite(speed).sum())]
-    price = 2 * speed[turn].max(initial=0) or 1.0
-    a, C = np.ones(cluster.n, int), np.zeros((len(groups), cluster.blocks))
-    gain = np.repeat(price * wanted[:, None], cluster.blocks, axis=1).astype(float)
-    for j in turn:
-        mine = groups[:, j]
-        open_ = np.where((C < wanted[:, None]) & mine[:, None], gain, 0.0).sum(axis=0)
-        # nothing is short: where there is least
-        value = open_ if open_.any() else C[mine].sum(axis=0).max() - C[mine].sum(axis=0)
-        sums = np.append(0.0, value.cumsum())
-        win = sums[m[j] :] - sums[: -m[j]]
-        at = int(np.argmax(win >= win.max() - 1e-9 * sums[-1]))
-        a[j], window, left = at + 1, slice(at, at + m[j]), np.full(m[j], f[j])
-        for k in np.flatnonzero(mine):
-            given = np.minimum(left, np.maximum(wanted[k] - C[k, window], 0))
-            C[k, window] += given
-            gain[k, window] -= (price - speed[j]) * given
-            left -= given
+    a, _ = windows_by_reach(groups, wanted, m, f, speed, cluster.blocks)
     return Placement(a, m)
-
-
-def _groups_of_clients(cluster: Cluster, demand: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    "What each group reaches (groups, n), those with least memory first, and its requests."
-    active = demand > 0
-    reach, group = np.unique(np.isfinite(cluster.rtt[active]), axis=0, return_inverse=True)
-    wanted = np.bincount(group.ravel(), demand[active])
-    first = np.argsort(reach @ cluster.memory, kind="stable")
-    return reach[first], wanted[first]
-
-
-def _nearby(cluster: Cluster, demand: np.ndarray, order: str) -> np.ndarray:
-    "The round trip by which servers are ordered, of those clients that reach them (n,)."
-    t, found = cluster.rtt, np.full(cluster.n, np.inf)
-    for j in np.flatnonzero(np.isfinite(t[demand > 0]).any(axis=0)):
-        some = (demand > 0) & np.isfinite(t[:, j])
-        found[j] = ORDERS[order](t[some, j : j + 1], demand[some])[0]
-    return found
 
 # %% ../../nbs/blocks/09_designs.ipynb #5800cf14
 # servers times blocks times clients up to which every design is routed exactly
@@ -182,9 +150,9 @@ class _Asked:
 
 def _trial(asked: _Asked, trial: tuple, best: float):
     "A design's placement, its chains, their total cost if it is below best, and the blocks short."
-    order, design, shared = trial
+    order, design, own = trial
     cluster, demand = asked.cluster, asked.demand
-    if shared:
+    if own:
         placement, capacity = place_for(cluster, demand, design, order)
         short = int((capacity < demand.sum()).sum())
         if short:
@@ -227,17 +195,15 @@ def _routed(asked: _Asked, placement: Placement) -> tuple[list[Chain], float]:
 
 
 def _trials(cluster: Cluster, demand: np.ndarray, orders: Sequence[str], most: int):
-    """Order, design, and whether servers are those that all clients reach; the largest designs
-    first; orders that agree count once.
+    """Order, design, and whether CG-BPRR's own rule places; the largest designs first; orders that
+    agree count once.
     """
     designs = candidate_designs(cluster, int(demand.sum()), most)[::-1].tolist()
-    common, near = (
-        {rule(cluster, demand, o).tobytes(): o for o in reversed(orders)}.values()
-        for rule in (order_rtt, _nearby)
-    )
-    yield from product(common, designs, [True])
-    if np.isinf(order_rtt(cluster, demand)).any():
-        yield from product(near, designs, [False])
+    differ = {near_rtt(cluster, demand, o).tobytes(): o for o in reversed(orders)}.values()
+    own = len(groups_of_clients(cluster, demand)[0]) == 1
+    if not own:
+        yield from product(differ, designs[:1], [True])
+    yield from product(differ, designs, [own])
 
 # %% ../../nbs/blocks/09_designs.ipynb #226aa817
 # plans that cost so much less, relatively, are cheaper; less is rounding
@@ -272,8 +238,8 @@ def sweep_for(
             show(best / R / GRID * (lone or 1.0), bound)
     if answer is None:
         return _by_lanes(asked, bound, least)
-    placement, chains, order, c, shared = answer
-    promise = guarantee_for(cluster, demand, c, order) if shared else np.inf
+    placement, chains, order, c, own = answer
+    promise = guarantee_for(cluster, demand, c, order) if own else np.inf
     plan = checked(cluster, placement, chains, demand, bound=bound, guarantee=promise, design=c)
     return replace(plan, status=Status.TIME_LIMIT) if stopped and plan.gap > OPTIMALITY else plan
 

@@ -41,6 +41,11 @@ def reverse_guarantee(eta: float = 0.5, weight: float = 1.0) -> float:
     -------
     float
 
+    Raises
+    ------
+    ValueError
+        When ``eta`` or ``weight`` is not such a number.
+
     Examples
     --------
     >>> reverse_guarantee(eta=0.5)

@@ -452,11 +452,11 @@ def optimum(
 
     Notes
     -----
-    Dynamic programming when there are few placements. Otherwise the level-chain linear program,
-    in windows and as a whole, rounded at many thresholds and priced by Belady's rule, then local
-    search, and branch and bound with the time that is left. The bounds of linear programs are
-    recomputed from their multipliers. Where there was no time for the whole, the largest one of the
-    windows, `Certificate` and `relax` counts. That of branch and bound is the solver's.
+    Dynamic programming when there are few placements. Otherwise `Certificate` and the simple
+    policies, then the level-chain linear program, in windows and as a whole, rounded at many
+    thresholds and priced by Belady's rule, `relax` where it was cut off, then local search, and
+    branch and bound with the time that is left. The largest bound counts. Those of linear programs
+    are recomputed from their multipliers; that of branch and bound is the solver's.
 
     Examples
     --------
@@ -579,17 +579,17 @@ def _relaxed(chain, clock):
         length *= LONGER
 
 
-def _without_program(chain, lowest, clock):
-    "A bound and depths, from the certificate and the relaxation, where the program was cut off."
-    bound = _certified(chain.problem, lowest, _part(clock, CERTIFIED))
+def _from_relaxation(chain, clock):
+    "A bound and depths from the relaxation, where the program was cut off."
+    if clock.over():
+        return 0.0, []
     found = relax(chain.problem, time_limit=PROGRAM * clock.left())
-    trials = [depths(chain, np.floor(found.x + n / 10)) for n in range(1, 10)]
-    return max(bound, found.bound), trials
+    return found.bound, [depths(chain, np.floor(found.x + n / 10)) for n in range(1, 10)]
 
 
-def _branched(chain, program, depth, clock):
+def _branched(chain, depth, clock):
     "Depths from branch and bound, begun at some, and the bound that it claims."
-    taken = (chain.position < depth[chain.step]).astype(float)
+    program, taken = chain_rows(chain), (chain.position < depth[chain.step]).astype(float)
     tree = solve(program, time_limit=clock.left(), start=(program.at["u"], taken))
     if tree.x is not None:
         trials = threshold_depths(chain, tree.x[: chain.events], grid=2)
@@ -599,13 +599,16 @@ def _branched(chain, program, depth, clock):
 
 def _search(chain, clock, line, seed):
     "Depths, the bound that multipliers prove, and the one that branch and bound claims."
-    program, lowest, word = chain_rows(chain), chain.latency(chain.lengths), -np.inf
+    problem, lowest, word = chain.problem, chain.latency(chain.lengths), -np.inf
+    # what is cheap comes first, and whatever is proved later, it is kept
+    proved = [_certified(problem, lowest, _part(clock, CERTIFIED))]
     depth = _cheapest(chain, list(_simple_depths(chain, _part(clock, PLAYED))))
     bound, trials, solved = _relaxed(chain, Clock(PROGRAM * clock.left()))
+    proved.append(bound)
     if not solved:
-        other, more = _without_program(chain, lowest, clock)
-        bound, trials = max(bound, other), trials + more
-    depth = _cheapest(chain, [depth, *trials])
+        bound, more = _from_relaxation(chain, clock)
+        proved, trials = [*proved, bound], trials + more
+    depth, bound = _cheapest(chain, [depth, *trials]), max(proved)
 
     def is_open():
         cost = price(chain, depth)
@@ -615,5 +618,5 @@ def _search(chain, clock, line, seed):
     if is_open():
         depth, _ = improve(chain, depth, clock, seed)
     if is_open() and not clock.over():
-        depth, word = _branched(chain, program, depth, clock)
+        depth, word = _branched(chain, depth, clock)
     return depth, bound, word

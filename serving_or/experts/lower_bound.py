@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from .certificate import burst_bounds
+from .certificate import burst_bounds, burst_cost
 from ..tools.answers import NotFound, Record, finite, number, whole
 
 # %% ../../nbs/experts/12_lower_bound.ipynb #1d8fcc0e
-MOST = 4096  # extra GPUs whose durations, up to their square, are listed
+_MOST = 4096  # extra GPUs whose durations, up to their square, are listed
 
-# %% ../../nbs/experts/12_lower_bound.ipynb #c76b0ca9
+
 def burst_optimum(steps: int, extra: int, load: float = 1.0, move_price: float = 1.0) -> np.ndarray:
     """Least cost of a burst of 1, 2, ... steps on one expert, with fractional placements.
 
@@ -50,10 +50,8 @@ def burst_optimum(steps: int, extra: int, load: float = 1.0, move_price: float =
     >>> burst_optimum(4, extra=8).round(3).tolist()
     [1.0, 1.828, 2.464, 3.0]
     """
-    r, w = number(load, "load", least=0), number(move_price, "move_price", above=0)
-    n = np.arange(1, whole(steps, "steps", most=MOST**2) + 1)
-    x = np.clip(np.sqrt(n * (r / w)) - 1.0, 0.0, whole(extra, "extra"))
-    return n * r / (1.0 + x) + w * x
+    n, r = whole(steps, "steps", most=_MOST**2), number(load, "load", least=0)
+    return burst_cost(np.full(n, r), extra, move_price)
 
 # %% ../../nbs/experts/12_lower_bound.ipynb #e51c7746
 def burst_dual(multipliers: Any, charges: Any, extra: int) -> np.ndarray:
@@ -108,7 +106,7 @@ def square_root_game(steps: int) -> tuple[np.ndarray, float]:
     ValueError
         When ``steps`` is not such a number.
     """
-    s = np.arange(1, whole(steps, "steps", least=1, most=MOST**2) + 1)
+    s = np.arange(1, whole(steps, "steps", least=1, most=_MOST**2) + 1)
     y = 1.0 / (np.sqrt(s) + np.sqrt(s - 1))
     total = float(y @ y)
     return y**2 / total, total**0.5
@@ -176,7 +174,7 @@ def duration_law(extra: int) -> tuple[np.ndarray, np.ndarray]:
     ValueError
         When ``extra`` is not such a number.
     """
-    reach = np.arange(1, whole(extra, "extra", least=1, most=MOST) ** 2 + 1) ** -0.5
+    reach = np.arange(1, whole(extra, "extra", least=1, most=_MOST) ** 2 + 1) ** -0.5
     return reach, reach - np.append(reach[1:], 0.0)
 
 
@@ -205,7 +203,7 @@ def dual_limit(extra: int, bursts: int = 1, additive: float = 0.0, sequences: in
     ValueError
         When a parameter is not such a number.
     """
-    k, many = whole(extra, "extra", least=2, most=MOST), whole(bursts, "bursts", least=1)
+    k, many = whole(extra, "extra", least=2, most=_MOST), whole(bursts, "bursts", least=1)
     N = whole(sequences, "sequences", least=1)
     harmonic = float((1.0 / np.arange(1, k**2 + 1)).sum())
     optimum = many * (harmonic - 1.0) - number(additive, "additive", least=0) * k
@@ -231,7 +229,7 @@ class Play(Record):
     charges: np.ndarray
 
     def __post_init__(self) -> None:
-        k = whole(self.extra, "extra", least=1, most=MOST)
+        k = whole(self.extra, "extra", least=1, most=_MOST)
         charges = finite(self.charges, "charges", shape=(k**2,), least=-np.inf)
         shape = (k**2 + 1, 2)
         multipliers = finite(self.multipliers, "multipliers", shape=shape, least=-np.inf)
@@ -290,7 +288,7 @@ def burst_game(extra: int, against: Any = None) -> Play:
     """
     import cvxpy as cp
 
-    k = whole(extra, "extra", least=1, most=MOST)
+    k = whole(extra, "extra", least=1, most=_MOST)
     N = k**2
     b, lam, fall = cp.Variable((N + 1, 2)), cp.Variable(N), cp.Variable(N)
     z = lam[:, None] + b[:-1] - b[1:]
@@ -352,7 +350,8 @@ def fork_pool(teeth: int, extra: int) -> tuple[np.ndarray, float]:
         The same for every k.
     """
     N, most = whole(teeth, "teeth", least=2), (1.0 + whole(extra, "extra")) ** 2
-    y = 2 * N - 1 - ((2 * N - 1) ** 2 - 1) ** 0.5
+    # the smaller root of (1 - y)^2 = 4 (N - 1) y
+    y = 1 / (2 * N - 1 + ((2 * N - 1) ** 2 - 1) ** 0.5)
     apart = y ** (-1 / (N - 1))
     knee = apart ** np.arange(1 + int(np.log(most) / np.log(apart)))
     gamma = float(1 / (1 - y) + np.log(apart) / 4) ** 0.5

@@ -2,6 +2,7 @@
 
 import pickle
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -12,22 +13,28 @@ from serving_or.blocks.cluster import Cluster
 from serving_or.blocks.conservative_greedy import (
     ORDERS,
     NoPlacement,
+    _weakest,
     cg_bp,
     cg_bprr,
     conservative_or_not,
     fastest,
+    groups_of_clients,
     guarantee,
     largest_requests,
+    near_rtt,
+    nested,
     order_rtt,
     pace,
     spread,
     tile,
+    tile_by_reach,
     window_rule,
 )
 from serving_or.blocks.link_program import enumeration
 from serving_or.blocks.plan import Placement, check
 from serving_or.tools.answers import Infeasible, NotFound
 from tests.instances import BAD_REQUESTS, EXAMPLE_A, THREE
+from tests.long import cases
 
 CLOSE = 1 + 1e-12
 
@@ -196,6 +203,106 @@ def test_largest_number_of_requests(seed):
     assert np.floor((c.memory.sum() - c.block_size * space) / (c.cache_size * space)) <= most
 
 
+# ---- many alike servers, and clients that reach only some servers
+
+
+def test_what_recurs_is_what_the_rule_chooses_one_by_one():
+    rng = np.random.default_rng(3)
+    for _ in range(cases(2000)):
+        L, kinds, n = int(rng.integers(1, 30)), rng.integers(1, 4), int(rng.integers(1, 400))
+        of = np.sort(rng.integers(0, kinds, n))
+        m, f = rng.integers(1, L + 1, kinds)[of], rng.integers(1, 4, kinds)[of].astype(float)
+        C = rng.integers(0, 3, L) * float(rng.integers(1, 20))
+        a, slow_C, many_C = np.ones(n, int), C.copy(), C.copy()
+        spread(a, many_C, np.arange(n), m, f)
+        for j, k in enumerate(m):
+            start = _weakest(slow_C, np.add.outer(np.arange(L - k + 1), np.arange(k)))
+            slow_C[start : start + k] += f[j]
+            assert a[j] == start + 1
+        assert (slow_C == many_C).all()
+
+
+def reached_cluster(rng, kind):
+    "Up to four clients; reach is nested (regions in regions), or random."
+    n, C = int(rng.integers(1, 6)), int(rng.integers(2, 5))
+    if kind == "nested":
+        sets = [range(C), range(C // 2), range(C // 2, C), *([c] for c in range(C))]
+        reach = np.array([np.isin(np.arange(C), sets[rng.integers(len(sets))]) for _ in range(n)]).T
+    else:
+        reach = rng.random((C, n)) < 0.6
+    rtt = np.where(reach, rng.integers(1, 20, (C, n)), np.inf)
+    L, memory, tau = int(rng.integers(1, 5)), rng.integers(3, 20, n), rng.integers(1, 9, n)
+    return Cluster(L, 2, 1, memory, tau, rtt)
+
+
+def spans_for_all(groups, m, L):
+    "Whether some spans of m blocks cover the line for every group, by trying all."
+    ways = product(*(range(1, L - k + 2) if k else [1] for k in m.tolist()))
+    return any(
+        all((Placement(a, m).hosts(L)[those]).any(axis=0).all() for those in groups) for a in ways
+    )
+
+
+@pytest.mark.parametrize("kind", ["nested", "random"])
+def test_clients_that_reach_only_some_servers(kind):
+    rng = np.random.default_rng(31)
+    placed = missed = several = 0
+    for _ in range(cases(3000, few=200)):
+        c = reached_cluster(rng, kind)
+        demand = rng.integers(0, 3, len(c.clients))
+        R = int(demand.sum())
+        groups, wanted = groups_of_clients(c, demand)
+        if R == 0 or len(groups) == 1:
+            continue
+        m = c.counts(R)
+        assert wanted.sum() == R
+        most = largest_requests(c, demand)
+        enough, possible = (groups @ m >= c.blocks).all(), spans_for_all(groups, m, c.blocks)
+        speed = pace(c, m, near_rtt(c, demand))
+        tiled = not tile_by_reach(groups, m, speed, c.blocks)[2].any()
+        assert possible or not tiled
+        if nested(groups[:, m > 0]):
+            assert tiled == enough == possible
+        missed += possible and not tiled
+        assert kind == "random" or (R <= most) == tiled
+        if not tiled:
+            with pytest.raises((NoPlacement, Infeasible)):
+                cg_bprr(c, demand)
+            continue
+        plan = cg_bprr(c, demand)
+        placed, several = placed + 1, several + (len(groups) > 2)
+        assert plan.bound <= plan.cost * CLOSE
+        assert np.nanmax(plan.client_cost) <= plan.guarantee * CLOSE < np.inf
+        assert guarantee(c, demand) == plan.guarantee
+        # clients without requests do not matter
+        some = demand > 0
+        same = cg_bprr(replace(c, rtt=c.rtt[some], clients=()), demand[some])
+        assert same.placement == plan.placement and np.isclose(same.cost, plan.cost)
+    assert placed > 30 and several > 5 and missed < 0.02 * placed + 1
+
+
+def test_three_clients_that_each_reach_two_servers():
+    "Each reaches blocks enough, and no placement serves them all."
+    around = [[5, 5, np.inf], [5, np.inf, 5], [np.inf, 5, 5]]
+    c = Cluster(2, 4, 1, [7, 7, 7], [1, 1, 1], around)
+    with pytest.raises(NoPlacement, match="that every client reaches who needs it"):
+        cg_bprr(c, [1, 1, 1])
+    with pytest.raises(Infeasible):
+        enumeration(c, [1, 1, 1])
+    assert cg_bprr(c, [1, 1, 0]).cost == 12
+
+
+def test_each_client_its_own_server():
+    own = Cluster(4, 1, 1, [20, 20], [1, 1], [[5, np.inf], [np.inf, 5]])
+    assert cg_bprr(own, [1, 1]).cost == 9 == guarantee(own, [1, 1])
+    # a slow server that both reach, 20 + 4 * 40
+    shared = Cluster(4, 1, 1, [20, 20, 20], [1, 1, 40], [[5, np.inf, 20], [np.inf, 5, 20]])
+    assert cg_bprr(shared, [1, 1]).cost == 9 and cg_bprr(shared.take([2]), [1, 1]).cost == 180
+    assert cg_bprr(shared, [1, 1], design=1).cost == 9
+    with pytest.raises(Infeasible):
+        cg_bprr(own.take([0]), [1, 1])
+
+
 # ---- edges
 
 
@@ -254,7 +361,7 @@ def test_unreachable_servers_and_clients():
         cg_bprr(c, [4, 4])
     assert error.value.blocks_short == 2 and error.value.largest == largest_requests(c, [1, 1]) == 3
     assert cg_bprr(c, [0, 8]).placement.m[1] == 4 and largest_requests(c, [0, 1]) > 8
-    assert cg_bprr(c, [1, 1]).placement.m[1] == 0
+    assert cg_bprr(c, [1, 1]).chains[0].servers == (0,)
     with pytest.raises(Infeasible, match="client 0"):
         cg_bprr(simple(rtt=[[np.inf, np.inf], [3, 5]]), [1, 1])
 

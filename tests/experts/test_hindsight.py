@@ -186,7 +186,7 @@ def test_one_step_is_the_myopic_step_and_prices_at_both_ends(seed, large):
 
 def test_heuristic_alone(large, monkeypatch):
     "Without branch and bound: within its own bound, never worse than three policies, nearly exact."
-    monkeypatch.setattr(hindsight, "_branched", lambda chain, program, depth, _: (depth, -np.inf))
+    monkeypatch.setattr(hindsight, "_branched", lambda chain, depth, _: (depth, -np.inf))
     missed = 0
     for seed in range(300, 400):
         p = small(seed)
@@ -200,7 +200,7 @@ def test_heuristic_alone(large, monkeypatch):
 def test_awkward_case_is_solved_by_branch_and_bound(large, monkeypatch):
     p = AWKWARD
     assert optimum(p).cost == 22.0 and optimum(p).status == "optimal"
-    monkeypatch.setattr(hindsight, "_branched", lambda chain, program, depth, _: (depth, -np.inf))
+    monkeypatch.setattr(hindsight, "_branched", lambda chain, depth, _: (depth, -np.inf))
     s = optimum(p)
     assert s.bound <= 22.0 <= s.cost and s.status == "feasible" and s.gap > 0.01
 
@@ -318,7 +318,7 @@ def test_a_bound_stands_without_a_good_schedule_at_any_scale(program, large, mon
     monkeypatch.setattr(hindsight, "solve", cut)
     monkeypatch.setattr(hindsight, "_simple_depths", never)
     monkeypatch.setattr(hindsight, "improve", lambda chain, depth, *_: (depth, True))
-    monkeypatch.setattr(hindsight, "_branched", lambda chain, program, depth, _: (depth, -np.inf))
+    monkeypatch.setattr(hindsight, "_branched", lambda chain, depth, _: (depth, -np.inf))
     monkeypatch.setattr(hindsight, "depths", lambda chain, x: np.zeros(len(x), np.intp))
     loose = 0
     for seed in range(cases(1000, 100)):
@@ -449,6 +449,35 @@ def test_the_best_cheap_bound_is_never_lost(monkeypatch):
         for policy, rounding in product((ReverseEntropy, RegularizedGreedy), (Hysteresis, Credit)):
             paths.append(played(p, policy(), rounding()))
         assert s.cost <= min(Schedule(p, x).cost for x in paths)
+
+
+def test_the_cheap_bound_comes_before_the_program(monkeypatch, large):
+    "It was lost where the program took all the time: a longer limit proved less than none."
+    p = Problem(trace("zipf", 24, 20, 25, seed=1), 12)
+    lowest = float(best_level(p.loads, 12).sum())
+
+    def slow(chain, clock):
+        monkeypatch.setattr(Clock, "left", lambda self: 0.0)
+        return lowest, [], False
+
+    monkeypatch.setattr(hindsight, "_relaxed", slow)
+    s = optimum(p, None)
+    assert (
+        s.status == "time_limit" and s.bound >= run(p, Never()).bound * (1 - 1e-9) > 1.01 * lowest
+    )
+    assert s.cost <= min(other.cost for other in simple_schedules(p).values())
+
+
+@pytest.mark.parametrize("limit", [0, 1])
+def test_limits_are_kept_at_the_largest_size(limit):
+    """1,024 experts, 256 GPUs, 200 steps. Neither the whole program nor the relaxation is set up
+    when there is no time for it; that alone took half a second.
+    """
+    p = Problem(trace("zipf", 1024, 200, 25, seed=1), 256)
+    began = time.process_time()
+    s = optimum(p, limit)
+    assert time.process_time() - began <= limit + 0.5
+    assert s.status == "time_limit" and s.bound >= best_level(p.loads, 256).sum() * (1 - 1e-9)
 
 
 def test_what_the_certificate_proves_when_there_was_no_time():

@@ -302,7 +302,7 @@ def test_strict_trust(eps):
     best = np.minimum(wait_cost(n, np.inf, small, w), wait_cost(n, 0, small, w))
     most, soon = 2 * w * (1 + eps) / (1 - eps), 4 * eps * w / (1 - eps)
     ratio = {y: wait_cost(n, np.round(y / small), small, w) / best for y in (most, soon)}
-    right = np.where(n * small > most, ratio[soon], ratio[most])
+    right = np.where(n * small >= most, ratio[soon], ratio[most])
     worst = max((3 + eps) / 2, 1 + (1 - eps) / (4 * eps))
     assert right.max() <= 1 + eps + 0.02
     assert abs(max(r.max() for r in ratio.values()) - worst) < 1.5 * worst * small / soon + 0.02
@@ -310,6 +310,15 @@ def test_strict_trust(eps):
     later = wait_cost(n, np.round(1.2 * soon / small) + 2, small, w) / best
     above = n[n * small > most][0]
     assert later[above - 1] > 1 + eps - 1e-9
+
+
+@pytest.mark.parametrize("eps", [0.05, 0.2, 1 / 3])
+def test_a_forecast_at_the_threshold_is_trusted(eps):
+    "Where the load is what was said, and just enough, to wait for it and then move is too dear."
+    most, soon = 2 * (1 + eps) / (1 - eps), 4 * eps / (1 - eps)
+    best = min(most, 1 + most / 2)
+    assert soon + 1 + (most - soon) / 2 == pytest.approx((1 + eps) * best)
+    assert most + 1 > 1.2 * (1 + eps) * best
 
 
 @pytest.mark.parametrize("n", [2, 4])
