@@ -19,7 +19,7 @@ CHAPTERS = SERVING_OR_BOOK=1 python book/_ext/run_notebooks.py $(WORKERS)
 # Jupyter starts the kernel of the environment that is first on PATH.
 export PATH := $(BIN):$(PATH)
 
-.PHONY: help book test lint test-long new bench house serve package lock lock-oldest clean
+.PHONY: help book test lint test-long new bench house picture serve package lock lock-oldest clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*##/\t/'
@@ -55,17 +55,21 @@ bench: package  ## measure against named peers (ONLY="experts_online blocks_rout
 house: package  ## who imports whom, and how large each module is
 	@python book/_ext/house.py
 
+picture: book  ## the README's picture, from today's book; needs Chromium
+	python book/_ext/picture.py
+
 serve:  ## show the built book on this machine only
 	@test -e $(HTML)/index.html || { echo "No book yet: run make book first."; exit 1; }
 	@{ sleep 1; python -m webbrowser -t http://127.0.0.1:$(PORT)/index.html; } >/dev/null 2>&1 &
 	python -m http.server $(PORT) --bind 127.0.0.1 --directory $(HTML)
 
-package: $(EXPORT)  ## export the notebooks to serving_or/
+package: $(EXPORT)  ## export the notebooks to serving_or/, and list them in README.md
 
 # Only when a notebook or a module has changed: tests that run meanwhile never meet a module half written.
 $(EXPORT): $(VENV)/ready $(SOURCES)
 	@mkdir -p $(@D)
 	nbdev_export
+	python book/_ext/contents.py
 	@touch $@
 
 # The wheel that runs in the reader's browser: built again only when a file of the package has changed.

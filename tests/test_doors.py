@@ -289,7 +289,7 @@ def calls():
         ),
         "blocks.largest_robust": (
             blocks.largest_robust,
-            {"cluster": c, "failures": 1, "requests": 1},
+            {"cluster": c, "failures": 1, "requests": 1, "time_limit": TIME_LIMIT},
         ),
         "blocks.rental": (blocks.rental, {"cluster": c, "requests": R, "time_limit": TIME_LIMIT}),
     }

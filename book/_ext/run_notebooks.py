@@ -23,8 +23,8 @@ def execution():
 
 
 def notebooks():
-    """The chapters, the longest first."""
-    found = (ROOT / "nbs").glob("*/[0-9]*_*.ipynb")
+    """The chapters, and the pages that compute, the longest first."""
+    found = [*ROOT.glob("nbs/*/[0-9]*_*.ipynb"), *ROOT.glob("book/*.ipynb")]
     return sorted(found, key=lambda path: path.stat().st_size, reverse=True)
 
 

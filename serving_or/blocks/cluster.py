@@ -69,8 +69,9 @@ def _scalars(block_size: Any, cache_size: Any) -> None:
 
 UNLIKE = (
     "this needs blocks that are alike, and those of the cluster are not. check, route, route_exact,"
-    " plan_direct, enumeration and milp take them as they are; a plan for cluster.padded(), where"
-    " each counts as the largest, is a plan for the cluster, too"
+    " plan_direct, enumeration and milp take them as they are; lone_bound, exit_bound, best_bound"
+    " hold for them. A plan for cluster.padded(), where each counts as the largest, is a plan for"
+    " the cluster, too, but a bound for it is none"
 )
 
 
@@ -380,7 +381,7 @@ class Cluster(Record):
         """A cluster of blocks that are alike, each as large as the largest, with the largest cache.
 
         What fits there fits here, but not the other way round: its ``exact`` is False, so that
-        nothing is called proved or optimal.
+        nothing is called proved or optimal, and a bound for it is none for this cluster.
         """
         if self.alike:
             return self

@@ -14,9 +14,17 @@ from typing import Any
 
 import numpy as np
 
-from .cluster import Cluster
-from .conservative_greedy import ORDERS, NoPlacement, order_rtt, pace, place_for
-from .designs import candidate_designs, checked_orders, exact_chains
+from .cluster import Cluster, times_over
+from serving_or.blocks.conservative_greedy import (
+    ORDERS,
+    NoPlacement,
+    groups_of_clients,
+    order_rtt,
+    pace,
+    place_for,
+)
+from .designs import EXACT, candidate_designs, checked_orders, exact_chains
+from .flow import flow_program
 from .plan import Placement, Plan, checked, spans
 from .routing import bulk, lone_bound
 from serving_or.tools.answers import (
@@ -34,6 +42,7 @@ from serving_or.tools.answers import (
     whole,
 )
 from ..tools.plots import Picture, bars
+from ..tools.programs import Builder, Program, solve
 
 # %% ../../nbs/blocks/11_failures.ipynb #e8aeeb0b
 # sessions; stands for infinity where caches take no memory
@@ -177,6 +186,98 @@ def robust_for(
     return Placement(start + 1, m), after_loss(sessions.C, failures)
 
 # %% ../../nbs/blocks/11_failures.ipynb #f954aab5
+# columns of the program up to which it is tried, and the seconds that it then gets at most
+MOST_COLUMNS, SECONDS = 20_000, 10.0
+
+
+def survival_program(cluster: Cluster, demand: np.ndarray, failures: int) -> Program:
+    """The routing program on all spans, with the rows of survival."""
+    spans_of = [
+        (j, a, m)
+        for j, row in enumerate(cluster.longest(1).tolist())
+        for a, most in enumerate(row, 1)
+        for m in range(1, most + 1)
+    ]
+    server, a, m = np.array(spans_of, int).reshape(-1, 3).T
+    flow = flow_program(cluster, demand, server, a, m, group=server, integer=True)
+    sessions = times_over(cluster.slots(m, a, server), cluster.cached(a, a + m))
+    more = _survival_rows(cluster, demand, failures, server, a, m, sessions)
+    program = _joined(flow, more, "open")
+    program.at.update(server=server, first=a, held=m)
+    return program
+
+
+def _survival_rows(cluster, demand, failures, server, a, m, sessions) -> Program:
+    "Which span is kept for which group, and what is left of it after the worst loss."
+    label, names = labels(cluster)
+    groups, wanted = groups_of_clients(cluster, demand)
+    L, D, G = cluster.blocks, len(names), len(groups)
+    b = Builder()
+    opened = b.columns("open", (len(m),), integer=True)
+    kept = b.columns("kept", (len(m), G), upper=groups[:, server].T, integer=True)
+    b.rows((len(m),), (1.0, kept), (-1.0, opened[:, None]), high=0.0)
+    u, v = (
+        b.columns(name, shape, upper=np.inf) for name, shape in (("u", (G, L)), ("v", (G, L, D)))
+    )
+    left = b.rows((G, L), (-float(failures), u), (-1.0, v), low=wanted[:, None])
+    lost = b.rows((G, L, D), (1.0, v), (1.0, u[:, :, None]), low=0.0)
+    for i in range(len(m)):
+        block = np.arange(a[i] - 1, a[i] - 1 + m[i])
+        for g in range(G):
+            most = min(float(sessions[i]), float(wanted[g]))
+            b.entries(left[g, block], kept[i, g], most)
+            b.entries(lost[g, block, label[server[i]]], kept[i, g], -most)
+    return b.build()
+
+
+def _joined(one: Program, other: Program, shared: str) -> Program:
+    "Both programs, with a block of columns in common; costs and limits there are the first one's."
+    from scipy.sparse import block_array, csc_array
+
+    new = np.ones(len(other.cost), bool)
+    new[other.at[shared]] = False
+    width = len(one.cost)
+    to = np.empty(len(new), int)
+    to[other.at[shared]], to[new] = one.at[shared], width + np.arange(new.sum())
+    matrix = other.matrix.tocoo()
+    shape = (len(other.low), width + int(new.sum()))
+    below = csc_array((matrix.data, (matrix.row, to[matrix.col])), shape=shape)
+    above = block_array([[one.matrix, csc_array((len(one.low), int(new.sum())))]])
+    both = {
+        k: np.append(getattr(one, k), getattr(other, k)[new]) for k in ("cost", "lower", "upper")
+    }
+    return Program(
+        **both,
+        integer=np.append(one.integer, other.integer[new]),
+        matrix=block_array([[above], [below]]).tocsc(),
+        low=np.append(one.low, other.low),
+        high=np.append(one.high, other.high),
+        at=one.at | {k: to[v] for k, v in other.at.items() if k != shared},
+    )
+
+
+def exact_robust(
+    cluster: Cluster, demand: np.ndarray, failures: int, clock: Clock
+) -> tuple[Placement | None, bool]:
+    """A placement that survives, the cheapest while nothing has failed, and whether it is proved
+    that none has the capacities; None and False where the cluster is too large or time is over.
+    """
+    n, L, C = cluster.n, cluster.blocks, np.count_nonzero(demand)
+    longest = cluster.longest(1).sum()
+    if C == 0 or longest * L * C > MOST_COLUMNS or longest == 0 or clock.over():
+        return None, False
+    program = survival_program(cluster, demand, failures)
+    answer = solve(program, min(SECONDS, clock.left()), tolerance=1e-6)
+    if answer.x is None:
+        one = len(groups_of_clients(cluster, demand)[0]) == 1
+        return None, answer.status == "infeasible" and one
+    spans_of = np.flatnonzero(answer.x[program.at["open"]] > 0.5)
+    a, m = np.ones(n, int), np.zeros(n, int)
+    server = program.at["server"][spans_of]
+    a[server], m[server] = program.at["first"][spans_of], program.at["held"][spans_of]
+    return Placement(a, m), False
+
+# %% ../../nbs/blocks/11_failures.ipynb #5f40737d
 @door
 def place_robust(
     cluster: Cluster,
@@ -207,8 +308,9 @@ def place_robust(
     Infeasible
         When there are no more domains than may fail.
     NoPlacement
-        When the greedy choice and the moves after it leave a block with less; another placement
-        may survive all the same.
+        When the greedy choice and the moves after it leave a block with less, and the program has
+        found nothing either; another placement may survive all the same, unless the message says
+        that none has the capacity.
     ValueError
         When an argument is not as described.
 
@@ -216,7 +318,8 @@ def place_robust(
     -----
     Servers in the order of their pace take the left-most window with the most to gain, where first
     copies count slightly more than later ones; then single servers are moved as long as the
-    deficit falls.
+    deficit falls. Where that is not enough, and no design is given, a small cluster is placed by an
+    integer program.
 
     Examples
     --------
@@ -230,15 +333,23 @@ def place_robust(
     c = int(demand.sum()) if design is None else whole(design, "design")
     order = choice(order, "order", ORDERS)
     placement, left = robust_for(cluster, demand, failures, c, order, Clock())
-    R, short = int(demand.sum()), int((left < demand.sum()).sum())
+    R, short, none = int(demand.sum()), int((left < demand.sum()).sum()), False
+    if short and design is None:
+        exact, none = exact_robust(cluster, demand, failures, Clock())
+        if exact is not None:
+            return exact
     if short:
         message = (
             f"{short} of {cluster.blocks} blocks have capacity for fewer than {R} requests after"
-            f" the loss of {failures} of {len(labels(cluster)[1])} domains; another placement may"
-            " survive"
+            f" the loss of {failures} of {len(labels(cluster)[1])} domains; {_or_another(none)}"
         )
         raise NoPlacement(message, blocks_short=short, unserved=demand)
     return placement
+
+
+def _or_another(none: bool) -> str:
+    "What is known of other placements."
+    return "no placement has the capacity" if none else "another placement may survive"
 
 
 def _failures(cluster: Cluster, demand: np.ndarray, failures) -> int:
@@ -302,11 +413,13 @@ def losses_for(plan: Plan, failures: int, clock: Clock) -> dict:
 def _again(cluster: Cluster, placement: Placement, demand: np.ndarray, clock: Clock) -> float:
     "The mean cost of routing through what is left; infinite where it cannot serve all."
     _, total, rest = bulk(cluster, placement, demand)
-    if rest.any():
+    small = cluster.n * cluster.blocks * np.count_nonzero(demand) <= EXACT
+    if rest.any() or small:
         try:
-            _, total = exact_chains(cluster, placement, demand, clock)
+            _, exact = exact_chains(cluster, placement, demand, clock)
         except Infeasible:
             return np.inf
+        total = exact if rest.any() else min(total, exact)
         if total == np.inf:
             raise NotFound("no routing was found in time after a loss")
     return float(total / demand.sum())
@@ -541,7 +654,8 @@ def robust(
         When there are no more domains than may fail, or not even one request fits.
     NoPlacement
         With the least number of blocks left short by any design, and the largest number of requests
-        for which a placement is found (None when time was over).
+        for which a placement is found (None when time was over). On small clusters a program has
+        been tried, too; the message says when no placement has the capacity.
     ValueError
         When an argument is not as described.
 
@@ -560,30 +674,51 @@ def robust(
     bound = lone_bound(cluster, demand)
     with progress(verbose, "robust", time_limit) as line:
         found, short = _survivors(cluster, demand, failures, orders, most, bound, clock, line.show)
+    none = False
     if not found:
-        raise _none_survives(cluster, demand, failures, short, clock)
+        found, none = _by_program(cluster, demand, failures, bound, clock)
+    if not found:
+        raise _none_survives(cluster, demand, failures, short, none, clock)
     plan, each = _least_score(found, failures, weight, clock)
     stopped = clock.over() and plan.status != "optimal"
     return RobustPlan(plan, failures, each, Status.TIME_LIMIT if stopped else None)
 
 
-def _none_survives(cluster, demand, failures, short, clock) -> NoPlacement:
+def _by_program(cluster, demand, failures, bound, clock):
+    "The plan of the program, if it has one, and whether no placement has the capacity."
+    placement, none = exact_robust(cluster, demand, failures, clock)
+    if placement is None:
+        return [], none
+    chains, total = exact_chains(cluster, placement, demand, clock)
+    if total == np.inf:
+        return [], False
+    return [checked(cluster, placement, chains, demand, bound=bound)], False
+
+
+def _none_survives(cluster, demand, failures, short, none, clock) -> NoPlacement:
     "What is short, in words."
-    R, largest = int(demand.sum()), largest_robust_for(cluster, failures, demand, 16, clock)
+    R, largest = int(demand.sum()), largest_robust_for(cluster, failures, demand, 16, clock)[0]
     message = (
         f"no design leaves capacity for {R} requests after the loss of {failures} domain(s): at"
         f" best {short} of {cluster.blocks} blocks are short. A placement is found for up to"
-        f" {'an unknown number of' if largest is None else largest} requests; another placement"
-        " may survive"
+        f" {'an unknown number of' if clock.over() else largest} requests; {_or_another(none)}"
     )
-    known = dict(largest=largest, unserved=demand, bound=lone_bound(cluster, demand))
-    return NoPlacement(message, blocks_short=short, **known)
+    known = dict(unserved=demand, bound=lone_bound(cluster, demand))
+    return NoPlacement(
+        message, blocks_short=short, largest=None if clock.over() else largest, **known
+    )
 
 # %% ../../nbs/blocks/11_failures.ipynb #24e41416
 @door
-def largest_robust(cluster: Cluster, failures: int = 1, requests: Any = 1, most: int = 16) -> int:
-    """The largest number of requests for which `place_robust` finds a placement with some design,
-    by bisection.
+def largest_robust(
+    cluster: Cluster,
+    failures: int = 1,
+    requests: Any = 1,
+    most: int = 16,
+    time_limit: float | None = None,
+) -> int:
+    """The largest number of requests for which a placement is found that survives, with some design
+    or, on small clusters, by the program; by bisection.
 
     Parameters
     ----------
@@ -593,6 +728,8 @@ def largest_robust(cluster: Cluster, failures: int = 1, requests: Any = 1, most:
         Tells in which proportion the clients have requests.
     most : int
         Designs tried for each number.
+    time_limit : float, optional
+        Seconds; then the largest number for which one was found in time.
 
     Returns
     -------
@@ -611,35 +748,37 @@ def largest_robust(cluster: Cluster, failures: int = 1, requests: Any = 1, most:
     4
     """
     demand, most = cluster.demand(requests), whole(most, "most", least=1)
-    found = largest_robust_for(cluster, whole(failures, "failures"), demand, most, Clock())
-    return 0 if found is None else found
+    f, clock = whole(failures, "failures"), Clock(time_limit)
+    return largest_robust_for(cluster, f, demand, most, clock)[0]
 
 
 def largest_robust_for(
     cluster: Cluster, failures: int, demand: np.ndarray, most: int, clock: Clock
-) -> int | None:
-    "By bisection; None when time is over."
+) -> tuple[int, bool]:
+    "By bisection: a number for which there is a placement, and whether there was time for all."
     share = demand / demand.sum() if demand.any() else np.ones(len(demand)) / len(demand)
 
     def fits(R):
         dealt = np.floor(share * R).astype(int)
         dealt[np.argsort(-share, kind="stable")[: R - dealt.sum()]] += 1
-        return any(
-            (robust_for(cluster, dealt, failures, c, "max", clock)[1] >= R).all()
-            for c in candidate_designs(cluster, R, most)[::-1].tolist()
-            if not clock.over()
+        designs = candidate_designs(cluster, R, most)[::-1].tolist()
+        return (
+            any(
+                (robust_for(cluster, dealt, failures, c, "max", clock)[1] >= R).all()
+                for c in designs
+                if not clock.over()
+            )
+            or exact_robust(cluster, dealt, failures, clock)[0] is not None
         )
 
-    if failures >= len(labels(cluster)[1]):
-        return 0
-    if not fits(1):
-        return None if clock.over() else 0
+    if failures >= len(labels(cluster)[1]) or not fits(1):
+        return 0, not clock.over()
     if cluster.cache_size == 0:
-        return int(PLENTY)
+        return int(PLENTY), True
     low, high = 1, 2
     while fits(high):
         low, high = high, 2 * high
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
-    return None if clock.over() else low
+    return low, not clock.over()

@@ -211,7 +211,15 @@ def _covering(cluster: Cluster, a: np.ndarray, m: np.ndarray) -> np.ndarray:
     return np.flatnonzero(held)
 
 # %% ../../nbs/blocks/05_link_program.ipynb #05f16856
-def paper_program(cluster: Cluster, demand: np.ndarray) -> Program:
+def packing_cluster(weights: Sequence[int], requests: int) -> Cluster:
+    """The cluster of the theorem *Strong NP-hardness*: its plans cost n / R if and only if the
+    weights can be put into R groups of one sum.
+    """
+    w, N = np.asarray(weights), int(max(weights)) + 1
+    return Cluster(int(w.sum()) // requests, 1, N, (N + 1) * w, np.zeros(len(w)), np.ones(len(w)))
+
+# %% ../../nbs/blocks/05_link_program.ipynb #be3bf38a
+def paper_program(cluster: Cluster, demand: np.ndarray, tight: bool = False) -> Program:
     """The program with link variables and linearised products, one set of them for each request.
 
     Parameters
@@ -220,6 +228,8 @@ def paper_program(cluster: Cluster, demand: np.ndarray) -> Program:
         Of blocks that are alike. Every memory must hold at least one.
     demand : ndarray (clients,) of int
         From `Cluster.demand`.
+    tight : bool
+        Products with the best limits that are known of their factors, instead of 0 and L.
 
     Returns
     -------
@@ -235,13 +245,18 @@ def paper_program(cluster: Cluster, demand: np.ndarray) -> Program:
     cluster.equal_blocks()
     b = Builder()
     _link_columns(b, cluster, np.repeat(np.arange(len(demand)), demand))
-    _product_rows(b, cluster.blocks)
+    if tight:
+        most = np.maximum(cluster.counts(1), 1)
+        b.rows((cluster.n,), (1, b.at["m"]), high=most)
+        _product_rows(b, cluster.blocks, 1, most)
+    else:
+        _product_rows(b, cluster.blocks, 0, np.full(cluster.n, cluster.blocks))
     _link_rows(b, cluster.blocks)
     _memory_rows(b, cluster)
     _path_rows(b)
     return b.build()
 
-# %% ../../nbs/blocks/05_link_program.ipynb #7d74dbd8
+# %% ../../nbs/blocks/05_link_program.ipynb #339528ce
 def _link_columns(b, cluster, client):
     "Placement, links and products, with the mean time per token as cost; one request a row."
     n, L, R, tau = cluster.n, cluster.blocks, len(client), cluster.tau
@@ -261,24 +276,26 @@ def _link_columns(b, cluster, client):
         b.columns(name, (R, n), L)
 
 
-def _product_rows(b, L):
-    "The three rows of every product of a link and a number of one of its ends."
+def _product_rows(b, L, low, most):
+    "The rows of every product of a link and a number of one of its ends."
     f, f_in, f_out, a, m = (b.at[name] for name in ("f", "f_in", "f_out", "a", "m"))
     products = {
-        "alpha": (f, a),
-        "gamma": (f, m),
-        "beta": (f, a[:, None]),
-        "delta": (f, m[:, None]),
-        "alpha_in": (f_in, a),
-        "gamma_in": (f_in, m),
-        "beta_out": (f_out, a),
-        "delta_out": (f_out, m),
+        "alpha": (f, a, L),
+        "gamma": (f, m, most),
+        "beta": (f, a[:, None], L),
+        "delta": (f, m[:, None], most[:, None]),
+        "alpha_in": (f_in, a, L),
+        "gamma_in": (f_in, m, most),
+        "beta_out": (f_out, a, L),
+        "delta_out": (f_out, m, most),
     }
-    for name, (g, z) in products.items():
+    for name, (g, z, up) in products.items():
         w = b.at[name]
-        b.rows(w.shape, (1, w), (-L, g), high=0)
-        b.rows(w.shape, (1, w), (-1, z), high=0)
-        b.rows(w.shape, (1, z), (L, g), (-1, w), high=L)
+        b.rows(w.shape, (1, w), (-up, g), high=0)
+        b.rows(w.shape, (1, w), (-1, z), (-low, g), high=-low)
+        b.rows(w.shape, (1, z), (up, g), (-1, w), high=up)
+        if low:
+            b.rows(w.shape, (low, g), (-1, w), high=0)
 
 
 def _link_rows(b, L):

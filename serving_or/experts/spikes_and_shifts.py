@@ -188,6 +188,6 @@ def glance(length: int = 1, move_price: float = 4.0):
         "latency": [s.latency.sum() for s in schedules.values()],
         "moves": [move_price * s.moved.sum() for s in schedules.values()],
     }
-    title = f"Cost / best: {told}"
+    title = f"× best: {told}"
     cost = bars(list(schedules), parts, title, ylabel="cost", stacked=True, size=(460, 170))
     return Picture(path + cost)

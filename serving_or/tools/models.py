@@ -810,22 +810,42 @@ def _config(kind: str, sizes: tuple, moe: tuple = (), **more: Any) -> dict[str, 
     return {"model_type": kind, "torch_dtype": "bfloat16"} | fields | more
 
 
-# the repository on huggingface.co in whose config.json the fields stand
-_REPOSITORIES = {
-    "BLOOM-176B": "bigscience/bloom",
-    "DeepSeek-V3": "deepseek-ai/DeepSeek-V3",
-    "Falcon-180B": "tiiuae/falcon-180B",
-    "GLM-4.5": "zai-org/GLM-4.5",
-    "Gemma-3-27B": "google/gemma-3-27b-it",
-    "gpt-oss-120b": "openai/gpt-oss-120b",
-    "Kimi-K2": "moonshotai/Kimi-K2-Instruct",
-    "Llama-3.1-8B": "meta-llama/Llama-3.1-8B",
-    "Llama-3.1-70B": "meta-llama/Llama-3.1-70B",
-    "Llama-3.1-405B": "meta-llama/Llama-3.1-405B",
-    "Mistral-Small-24B": "mistralai/Mistral-Small-24B-Base-2501",
-    "Mixtral-8x22B": "mistralai/Mixtral-8x22B-v0.1",
-    "Qwen3-32B": "Qwen/Qwen3-32B",
-    "Qwen3-235B-A22B": "Qwen/Qwen3-235B-A22B",
+# the repository on huggingface.co whose config.json has these fields, and another public file, on
+# github.com unless it says otherwise, with which each size was compared
+_SOURCES = {
+    "BLOOM-176B": (
+        "bigscience/bloom",
+        "bigscience-workshop/bigscience, train/tr11-176B-ml/tr11-176B-ml.slurm",
+    ),
+    "DeepSeek-V3": (
+        "deepseek-ai/DeepSeek-V3",
+        "deepseek-ai/DeepSeek-V3, inference/configs/config_671B.json",
+    ),
+    "Falcon-180B": (
+        "tiiuae/falcon-180B",
+        "huggingface.co/TheBloke/Falcon-180B-GPTQ, config.json",
+    ),
+    "GLM-4.5": ("zai-org/GLM-4.5", "THUDM/slime, scripts/models/glm4.5-355B-A32B.sh"),
+    "Gemma-3-27B": ("google/gemma-3-27b-it", "google/gemma_pytorch, gemma/config.py"),
+    "gpt-oss-120b": ("openai/gpt-oss-120b", "openai/gpt-oss, gpt_oss/torch/model.py"),
+    "Kimi-K2": ("moonshotai/Kimi-K2-Instruct", "THUDM/slime, scripts/models/kimi-k2.sh"),
+    **{
+        f"Llama-3.1-{size}": (
+            f"meta-llama/Llama-3.1-{size}",
+            "meta-llama/llama-models, models/llama3_1/api/sku_list.py",
+        )
+        for size in ("8B", "70B", "405B")
+    },
+    "Mistral-Small-24B": (
+        "mistralai/Mistral-Small-24B-Base-2501",
+        "huggingface.co/unsloth/Mistral-Small-24B-Instruct-2501-GGUF, config.json",
+    ),
+    "Mixtral-8x22B": (
+        "mistralai/Mixtral-8x22B-v0.1",
+        "NVIDIA/NeMo, nemo/collections/llm/gpt/model/mixtral.py",
+    ),
+    "Qwen3-32B": ("Qwen/Qwen3-32B", "THUDM/slime, scripts/models/qwen3-32B.sh"),
+    "Qwen3-235B-A22B": ("Qwen/Qwen3-235B-A22B", "THUDM/slime, scripts/models/qwen3-235B-A22B.sh"),
 }
 CONFIGS: dict[str, dict[str, Any]] = {
     "BLOOM-176B": _config("bloom", (14336, 57344, 70, 112, 112, 250880)),
@@ -909,7 +929,8 @@ CONFIGS: dict[str, dict[str, Any]] = {
 }
 CARDS: dict[str, Card] = {
     name: replace(
-        Card.from_config(config, name=name), source=f"config.json of {_REPOSITORIES[name]}"
+        Card.from_config(config, name=name),
+        source=f"config.json of {_SOURCES[name][0]}; compared with {_SOURCES[name][1]}",
     )
     for name, config in CONFIGS.items()
 }

@@ -10,7 +10,7 @@ import pytest
 
 from serving_or.blocks.cluster import Cluster
 from serving_or.blocks.conservative_greedy import NoPlacement, cg_bprr, largest_requests
-from serving_or.blocks.designs import sweep
+from serving_or.blocks.designs import candidate_designs, sweep
 from serving_or.blocks.failures import (
     RobustPlan,
     by_domain,
@@ -19,13 +19,17 @@ from serving_or.blocks.failures import (
     losses,
     place_robust,
     robust,
+    robust_for,
     surviving,
     what_is_left,
 )
 from serving_or.blocks.flow import coverage, route_exact
+from serving_or.blocks.link_program import placements as every_placement
 from serving_or.blocks.plan import Placement, check
-from serving_or.tools.answers import Infeasible, NotFound, TooLarge
+from serving_or.tools.answers import Clock, Infeasible, NotFound, TooLarge
+from tests.blocks.oracles import Oracle, spans_of
 from tests.instances import BAD_REQUESTS, fleet, random_placement, tiny_cluster
+from tests.long import cases
 
 CLOSE = 1 + 1e-7
 
@@ -80,11 +84,83 @@ def test_single_moves_repair_what_the_greedy_choice_leaves():
     assert p == Placement([1, 2, 1, 1], [1, 2, 3, 3]) and list(surviving(c, p)) == [3, 4, 4]
 
 
+def safe_placements(c, demand, f):
+    "All placements that keep capacity for all requests, by enumeration."
+    every = (Placement(*held) for held in zip(*every_placement(c)))
+    return [p for p in every if (surviving(c, p, f) >= demand.sum()).all()]
+
+
+def test_a_placement_that_survives_is_found_whenever_there_is_one():
+    rng = np.random.default_rng(41)
+    by_program = none = 0
+    for i in range(cases(8207, few=70)):
+        n, f = int(rng.choice([2, 3, 4, 4])), int(rng.choice([1, 1, 1, 2]))
+        L = 2 if n == 4 else int(rng.integers(1, 4))
+        memory, tau, rtt = rng.integers(3, 11, n), rng.integers(1, 6, n), rng.integers(1, 9, n)
+        domain = rng.integers(0, 4, n).tolist() if rng.random() < 0.2 else None
+        c = Cluster(L, 2, 1, memory, tau, rtt, domain=domain)
+        demand = np.array([rng.integers(1, 5)])
+        if i % 10 == 0:
+            # no single design will do here
+            c = Cluster(2, 2, 1, rng.permutation([4, 7, 8, 7]), rng.integers(1, 5, 4), rtt=4)
+            demand, f = np.array([3]), 1
+        safe = safe_placements(c, demand, f)
+        greedy = any(
+            (robust_for(c, demand, f, design, "max", Clock())[1] >= demand.sum()).all()
+            for design in candidate_designs(c, int(demand.sum())).tolist()
+        )
+        if not safe:
+            none += 1
+            for call in (place_robust, robust):
+                with pytest.raises((NoPlacement, Infeasible)) as error:
+                    call(c, demand, f)
+                if error.type == NoPlacement:
+                    assert "no placement has the capacity" in str(error.value)
+            continue
+        assert (surviving(c, place_robust(c, demand, f), f) >= demand.sum()).all()
+        answer, best = robust(c, demand, f), min(route_exact(c, p, demand).cost for p in safe)
+        assert answer.plan.placement in safe and answer.value >= best / CLOSE
+        if not greedy:
+            by_program += 1
+            assert answer.value <= best * CLOSE
+        oracle, (label, names) = Oracle(c), labels(c)
+        for lost, cost in answer.losses.items():
+            gone = np.isin(label, [names.index(d) for d in lost])
+            left = Placement(answer.plan.placement.a, np.where(gone, 0, answer.plan.placement.m))
+            exact = oracle.routed(spans_of(left), demand.tolist()) / demand.sum()
+            touched = (gone & (answer.plan.visits > 0)).any()
+            assert cost == (pytest.approx(exact) if touched else answer.value)
+    assert by_program >= 2 and none > 10
+
+
+def test_clients_that_reach_their_own_region():
+    "Two servers in each of two regions; one may fail."
+    far = np.inf
+    rtt = [[5, 6, far, far], [far, far, 5, 6]]
+    c = Cluster(2, 1, 1, [6] * 4, [1] * 4, rtt)
+    answer = robust(c, [1, 1])
+    assert answer.value == 7 and answer.worst == 7.5 and len(answer.losses) == 4
+    assert largest_robust(c, 1, [1, 1]) == 4
+    with pytest.raises((NoPlacement, Infeasible)):
+        robust(c.take([0, 1, 2]), [1, 1])
+    # one request alone is of the first client, who has two servers
+    assert largest_robust(c.take([0, 1, 2]), 1, [1, 1]) == 1
+
+
+def test_the_largest_number_keeps_its_time():
+    c = fleet(40, 0.2)
+    all_of_it = largest_robust(c)
+    for limit in (0.0, 0.2):
+        began = process_time()
+        assert 0 <= largest_robust(c, time_limit=limit) <= all_of_it
+        assert process_time() - began < limit + 0.5
+
+
 def test_the_weight_of_the_worst_case():
     "For each weight no answer for another weight has a lower score."
     rng = np.random.default_rng(14)
     differ = 0
-    for _ in range(60):
+    for _ in range(cases(60, few=40)):
         n, R = int(rng.integers(3, 8)), int(rng.integers(2, 7))
         memory, tau, rtt = rng.integers(6, 40, n), rng.integers(1, 9, n), rng.integers(1, 30, n)
         c = Cluster(int(rng.integers(2, 7)), 2, 1, memory, tau, rtt)

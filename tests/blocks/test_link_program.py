@@ -17,24 +17,34 @@ from serving_or.blocks import (
     NotFound,
     Placement,
     TooLarge,
+    aggregate_bound,
+    best_bound,
     cg_bprr,
+    chain_bound,
     check,
     coverage,
+    exit_bound,
+    improve,
     lone_bound,
     milp,
     route,
     route_exact,
+    strip_bound,
     sweep,
 )
+from serving_or.blocks.conservative_greedy import ORDERS, groups_of_clients, place_for
+from serving_or.blocks.designs import by_reach, candidate_designs
 from serving_or.blocks.link_program import (
     best_routing,
     enumeration,
+    packing_cluster,
     paper_program,
     placements,
     read_paper,
     write_paper,
 )
 from serving_or.tools.programs import relaxation, solve
+from tests.blocks.oracles import Oracle, any_cluster, spans_of
 from tests.instances import EXAMPLE_A, unequal_cluster
 from tests.instances import THREE as EXAMPLE_B
 from tests.long import cases
@@ -264,3 +274,110 @@ def test_sizes_of_a_plan_on_unequal_blocks_are_told():
     assert table["parameters, GB"].tolist() == [6, 1] and table["caches, GB"].tolist() == [2, 1]
     with pytest.raises(BadPlan, match="memory 7 GB; 2 blocks take 6 and leave 1 for caches"):
         check(replace(c, memory=[7, 4]), held, [Chain(0, (1, 0), (1, 2))], 1)
+
+
+# everything against trying everything, in code of its own
+
+BOUNDS = (aggregate_bound, chain_bound, strip_bound, exit_bound, best_bound)
+
+
+def of_every_design(c, demand):
+    "Placements of every design that a sweep tries."
+    for design, order in product(candidate_designs(c, int(demand.sum())).tolist(), ORDERS):
+        placement, capacity = place_for(c, demand, design, order)
+        if (capacity >= demand.sum()).all():
+            yield placement
+        if len(groups_of_clients(c, demand)[0]) > 1:
+            yield by_reach(c, demand, design, order)
+
+
+@pytest.mark.parametrize("seed", range(cases(1000)))
+def test_all_doors_against_an_oracle(seed):
+    rng = np.random.default_rng([seed, 20])
+    c, demand = any_cluster(rng, Cluster)
+    oracle = Oracle(c)
+    best, R = oracle.optimum(demand.tolist()), int(demand.sum())
+    near = best * (1 + 1e-7)
+    plans = []
+    for method in (enumeration, milp):
+        if best == np.inf:
+            with pytest.raises(Infeasible) as error:
+                method(c, demand)
+            if method == milp:
+                largest = np.array(error.value.largest)
+                assert largest.shape == demand.shape and (largest <= demand).all()
+                assert oracle.serves(largest.tolist())
+                assert largest.sum() == oracle.most(demand.tolist())
+            continue
+        plans.append(method(c, demand))
+        assert plans[-1].cost == pytest.approx(best) and plans[-1].status == "optimal"
+    heuristics = (cg_bprr, sweep) if c.alike else ()
+    for method in heuristics:
+        try:
+            plans.append(method(c, demand))
+        except Infeasible:
+            assert best == np.inf
+        except NotFound:
+            pass
+    for bound in (lone_bound, *(BOUNDS if c.alike else ())):
+        try:
+            proved = bound(c, demand)
+        except Infeasible:
+            assert best == np.inf
+            continue
+        assert getattr(proved, "value", proved) <= near + 1e-12
+    swept = plans[-1] if heuristics and plans and plans[-1].design is not None else None
+    if swept is not None and R:
+        for placement in of_every_design(c, demand):
+            assert swept.cost * R <= oracle.routed(spans_of(placement), demand.tolist()) + 1e-6
+        plans.append(improve(swept, time_limit=0.3))
+        assert plans[-1].cost <= swept.cost * (1 + 1e-9)
+    for plan in plans:
+        assert plan.cost >= best - 1e-7 * max(best, 1) and plan.bound <= near + 1e-12
+        assert plan.status != "optimal" or plan.cost <= near + 1e-12
+        assert oracle.routed(spans_of(plan.placement), demand.tolist()) <= plan.cost * R + 1e-6
+
+
+def groups_exist(weights, groups):
+    "Whether the weights can be put into groups of one sum, by trying all."
+    each = sum(weights) / groups
+    return any(
+        all(sum(w for w, g in zip(weights, where) if g == k) == each for k in range(groups))
+        for where in product(range(groups), repeat=len(weights))
+    )
+
+
+@pytest.mark.parametrize("seed", range(cases(120)))
+def test_plans_of_the_least_cost_are_partitions(seed):
+    rng = np.random.default_rng([seed, 30])
+    R = 2 if seed % 3 else 3
+    while True:
+        weights = rng.integers(1, 5, rng.integers(R, 5)).tolist()
+        if sum(weights) % R == 0 and max(weights) <= sum(weights) // R <= (4 if R == 2 else 3):
+            break
+    c = packing_cluster(weights, R)
+    most = [c.slots(np.full(c.n, m)).tolist() for m in range(1, c.blocks + 1)]
+    assert np.max(most, axis=0).tolist() == weights
+    try:
+        plan = enumeration(c, R)
+    except Infeasible:
+        assert not groups_exist(weights, R)
+        return
+    assert plan.visits.tolist() == weights and plan.cost >= c.n / R
+    assert (plan.cost == pytest.approx(c.n / R)) == groups_exist(weights, R)
+
+
+@pytest.mark.parametrize("seed", range(cases(80)))
+def test_the_tight_form_has_the_same_optimum_and_a_better_relaxation(seed):
+    rng = np.random.default_rng([seed, 31])
+    n, L, R = int(rng.integers(2, 4)), int(rng.integers(2, 5)), int(rng.integers(1, 4))
+    c = Cluster(L, 2, 1, rng.integers(2, 14, n), rng.integers(0, 9, n), rng.integers(0, 9, n))
+    loose, tight = (paper_program(c, np.array([R]), tight=t) for t in (False, True))
+    answer = solve(tight)
+    try:
+        best = enumeration(c, R).cost
+    except Infeasible:
+        assert answer.status == "infeasible"
+        return
+    assert answer.value == pytest.approx(best)
+    assert relaxation(loose) <= relaxation(tight) + 1e-6 and relaxation(tight) <= best + 1e-6

@@ -21,7 +21,9 @@ from serving_or.blocks.routing import (
     direct_bound,
     direct_floor,
     entries,
+    in_ticks,
     lone_bound,
+    out_of_ticks,
     plan_direct,
     route,
     route_direct,
@@ -490,3 +492,58 @@ def test_forwarding_needs_hops_and_says_what_is_proved():
     with pytest.raises(Infeasible):
         direct_bound(cut, 1)
     assert direct_bound(replace(cut, memory=[40, 12]), 1) == 50
+
+
+@pytest.mark.parametrize("seed", range(cases(200, 40)))
+def test_no_unit_of_time_breaks_a_tie(seed):
+    "Sums that are equal in whole milliseconds differ in the last digit in other units."
+    cluster, placement = placed_cluster(seed)
+    slots = cluster.slots(placement.m)
+    whole = cheapest(cluster, placement)[1], route_direct(cluster, placement)[1]
+    chains = [bulk(cluster, placement, np.array([2, 3]), forward=f)[0] for f in (False, True)]
+    for unit in (1e-3, 0.1, 1 / 3, 7e-9, 1e6):
+        other = replace(
+            cluster, tau=cluster.tau * unit, rtt=cluster.rtt * unit, hop=cluster.hop * unit
+        )
+        assert cheapest(other, placement, slots)[1] == whole[0]
+        assert route_direct(other, placement)[1] == whole[1]
+        for f in (False, True):
+            assert bulk(other, placement, np.array([2, 3]), forward=f)[0] == chains[f]
+
+
+def test_a_client_that_is_stuck_does_not_stop_the_others():
+    cluster = Cluster(2, 4, 1, [20], [1], [[3], [np.inf]])
+    for cutoff in (np.inf, 1e9):
+        chains, total, rest = bulk(cluster, Placement([1], [2]), np.array([2, 1]), cutoff)
+        assert (len(chains), total, rest.tolist()) == (1, 10, [0, 1])
+    # the cutoff counts every request that is left
+    chains, total, rest = bulk(cluster, Placement([1], [2]), np.array([2, 0]), 9.0)
+    assert not chains and total == np.inf
+
+
+def test_ticks():
+    "A program's times are the same in every unit, and its bound holds for the times as they were."
+    times = np.array([1 / 3, 0.1, 1e7, np.inf])
+    c = Cluster(3, 1, 1, [9] * 4, [1, 2, 3, 4], times, prefill_tau=1, hop=np.ones((4, 4)))
+    small, scale = in_ticks(c, 0.1, most=1e5)
+    assert scale == 0.1 and small.rtt[0, 1:].tolist() == [1.0, 1e5, np.inf]
+    assert small.prefill_tau is None and small.hop is None
+    assert in_ticks(c, 0.1)[0].rtt[0, 2] == 1e8
+    for unit in (1e-3, 1 / 3, 1e9):
+        other = replace(c, tau=c.tau * unit, rtt=c.rtt * unit)
+        same, _ = in_ticks(other, 0.1 * unit, most=1e5)
+        assert same.rtt.tolist() == small.rtt.tolist() and same.tau.tolist() == small.tau.tolist()
+    # the largest time where the scale says nothing; 1 where all are 0
+    assert in_ticks(c, 0.0)[1] == 1e7 == in_ticks(c, np.inf)[1]
+    assert in_ticks(replace(c, tau=0, rtt=0), 0.0)[1] == 1.0
+    # no chain's time is below what its ticks say, less the rounding
+    rng = np.random.default_rng(0)
+    for _ in range(100):
+        c = Cluster(5, 1, 1, [9] * 3, rng.uniform(0, 3, 3), rng.uniform(0, 9, 3))
+        small, scale = in_ticks(c, float(rng.uniform(1e-9, 1e9)))
+        chain = Chain(0, (0, 1, 2), (2, 1, 2))
+        true, bound = token_time(c, chain), token_time(small, chain)
+        assert out_of_ticks(bound, c, scale) <= true * (1 + 1e-12)
+        assert (
+            true - 2 * 8 * scale * 2.0**-36 <= out_of_ticks(bound, c, scale) * (1 + 1e-12) + 1e-12
+        )

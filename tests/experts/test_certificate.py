@@ -2,6 +2,7 @@
 
 import pickle
 import warnings
+from fractions import Fraction
 
 import numpy as np
 import pandas as pd
@@ -154,6 +155,26 @@ def test_multipliers_of_a_step_are_weights_and_a_charge(case):
         assert np.allclose((p * L)[p > 0], (rise + lam * n)[p > 0], rtol=1e-6, atol=1e-9 * (L + w))
 
 
+def test_multipliers_beside_an_expert_that_is_nearly_as_slow():
+    before = np.array([2.0, 2.0])
+    x = reverse_step([20.0, 13.5], before, 0.5, 2.0)
+    p, lam, L = step_multipliers(np.array([20.0, 13.5]), before, x, np.array([4.0]))
+    assert 0.99 < 13.5 / (1 + x[1]) / L < 1 and p.tolist() == [1, 0]
+    assert np.isclose(lam * (1 + x[0]), L - 4 * (x[0] - 2))
+
+
+def test_rounding_never_lifts_a_bound():
+    """Where the certificate is the cost itself, against exact sums: after every step."""
+    rng = np.random.default_rng(0)
+    for loads in (np.full(1000, 0.1), rng.exponential(size=300), 10.0 ** rng.uniform(-9, 9, 300)):
+        for k in (0, 3):
+            c, cost = Certificate([k], k, 1.0), Fraction(0)
+            for r in loads:
+                cost += Fraction(r) / (1 + k)
+                bound = c.step([r])
+                assert cost * (1 - Fraction(1, 10**5 if k else 10**11)) <= bound <= cost
+
+
 def test_a_policy_within_twice_the_certificate():
     """ReverseEntropy at 1/2, after every step: on random loads, on bursts, and on big steps."""
     rng = np.random.default_rng(0)
@@ -201,6 +222,7 @@ def test_a_pool_proves_every_burst_up_to_a_factor():
         k, q, w = int(rng.integers(0, 2000)), rng.uniform(1.02, 1.6), 10.0 ** rng.uniform(-2, 2)
         r = w * burst_loads(rng)
         optimum, bound = burst_cost(r, k, w), pool_bounds(r, k, w, q)
+        assert np.allclose(optimum, certificate.burst_cost(r, k, w), rtol=1e-12)
         assert np.all(bound <= optimum * (1 + 1e-9)) and np.all(optimum < q * bound)
         # evenly spaced guesses, with the price added on both sides
         n = np.geomspace(1, 1 + k, 1 + int(np.ceil(np.log1p(k) / (2 * np.log(q)))))
@@ -251,6 +273,9 @@ def test_many_bursts_on_fresh_experts():
         (lambda: burst_bounds([1, 1], [0, 1.5], 2), "fallen must"),
         (lambda: burst_bounds([1, 1], [0.5], 2), "fallen must"),
         (lambda: burst_bounds([1, 1], [0, 1], 2, 0), "move_price is 0"),
+        (lambda: certificate.burst_cost([1, -1], 2), "loads"),
+        (lambda: certificate.burst_cost([1], 2, 0), "move_price is 0"),
+        (lambda: certificate.burst_cost([1], -2), "extra is -2"),
         (lambda: burst_guesses(2.5), "extra is 2.5"),
         (lambda: burst_guesses(2, 1), "factor is 1"),
         (lambda: pool_bounds([1, np.nan], 2), "loads"),
@@ -373,6 +398,11 @@ def test_a_certificate_starts_with_a_number_of_gpus(extra):
 def test_a_certificate_starts_with_a_price(price):
     with pytest.raises(ValueError, match="move_price is"):
         Certificate([1, 1], 2, price)
+
+
+def test_a_price_beyond_all_costs_is_refused():
+    with pytest.raises(ValueError, match=r"move_price is 1e\+308; costs are beyond"):
+        Certificate([1, 1], 2, 1e308)
 
 
 @pytest.mark.parametrize(

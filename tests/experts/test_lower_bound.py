@@ -69,6 +69,17 @@ def test_every_play_is_a_bound_and_obeys_the_theorem(seed, k):
     assert moved == pytest.approx(proved, abs=1e-6)  # roots of rounding errors
 
 
+def test_multipliers_beyond_the_price_are_cut():
+    """Whatever is given is a play: outside 0 and 1, and with charges that are too small."""
+    g = np.random.default_rng(1)
+    for _ in range(200):
+        k = int(g.integers(1, 6))
+        b, lam = 6 * g.random((k * k + 1, 2)) - 2.5, g.normal(size=k * k)
+        proved = burst_dual(b, lam, k)
+        assert np.all(proved <= burst_optimum(k * k, k) + 1e-9)
+        assert np.array_equal(proved, burst_dual(np.clip(b, 0, 1), lam, k))
+
+
 def test_dual_of_a_burst_from_its_definition():
     g = np.random.default_rng(0)
     b, lam, k = g.random((6, 2)), g.random(5) + 1, 3
@@ -180,6 +191,11 @@ def test_limits():
     limits = [dual_limit(64, bursts, additive=1.0) for bursts in (64, 640, 6400, 64_000)]
     assert np.all(np.diff(limits) > 0) and limits[-1] == pytest.approx(dual_limit(64), rel=1e-2)
     assert dual_limit(64, bursts=1, additive=1.0) < 0  # one burst says nothing against a constant
+    # from the theorems: E OPT - c w k over 2 M w (sqrt(N H) + 1) + k w
+    H = (1 / np.arange(1, 17)).sum()
+    least = (5 * (H - 1) - 0.25 * 4) / (2 * 5 * (np.sqrt(3 * H) + 1) + 4)
+    assert dual_limit(4, bursts=5, additive=0.25, sequences=3) == pytest.approx(least)
+    assert dual_limit(4, sequences=3) == pytest.approx((H - 1) / (2 * (np.sqrt(3 * H) + 1)))
 
 
 @pytest.mark.parametrize("k", [2, 16])
@@ -193,6 +209,11 @@ def test_a_play_is_saved_and_sent(tmp_path):
     play.save(tmp_path / "play.json")
     assert Play.load(tmp_path / "play.json") == play == pickle.loads(pickle.dumps(play))
     assert Play(2, np.zeros((5, 2)), np.zeros(4)).ratio() == np.inf  # proves nothing
+    # and less than nothing, which is no negative ratio
+    assert Play(2, np.eye(5)[:, :2], np.zeros(4)).ratio() == np.inf
+    for law in ([np.nan, 0, 0, 1], [-1, 0, 0, 2], [0.5, 0.5]):
+        with pytest.raises(ValueError, match="against"):
+            play.ratio(law)
     with pytest.raises(ValueError, match="multipliers has shape"):
         Play(2, np.zeros((4, 2)), np.zeros(4))
 
@@ -250,6 +271,14 @@ def test_pools_over_all_lengths(kind, k):
             ratio = (optimum(loads, k) + 1) / (proved_by(loads, rows, gamma, k) + 1)
             assert 1 - 1e-12 <= ratio.min() and 0.97 * gamma < ratio.max() <= gamma
     assert sequence_pool(19, 1024)[1] == pytest.approx(1.0874, abs=5e-5)
+
+
+@pytest.mark.parametrize("kind", POOLS)
+def test_the_guess_of_one_gpu_has_short_bursts(kind):
+    """Until the load is that of one move, staying is best, and the pool proves all of it."""
+    for r in (np.full(50, 0.02), np.array([1e-6, 0.3, 0.5])):
+        rows, gamma = POOLS[kind](5, 64)
+        assert np.allclose(proved_by(r, rows, gamma, 64), np.cumsum(r), rtol=1e-12)
 
 
 def test_forks_hold_few_rows_and_spend_all():

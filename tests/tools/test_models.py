@@ -263,6 +263,29 @@ def test_sessions_at_the_border():
         sessions(8, [4, 4], [1])
 
 
+def test_what_stands_before_the_first_block_and_behind_the_last():
+    "The embedding, the last norm and the head; a matrix that is both stands in both places."
+    llama, gemma = CARDS["Llama-3.1-8B"], CARDS["Gemma-3-27B"]
+    words = 128256 * 4096
+    assert (llama.embedding, llama.head, llama.outside) == (words, words + 4096, 2 * words + 4096)
+    ends = llama.end_bytes(8)
+    assert ends[[0, -1]].tolist() == [words, words + 4096] and not ends[1:-1].any()
+    both = 262208 * 5376
+    assert (gemma.embedding, gemma.head, gemma.outside) == (both, both + 5376, both + 5376)
+    # one block holds all of it, and a shared matrix once
+    one = Card.from_config(CONFIGS["Gemma-3-27B"] | {"num_hidden_layers": 1})
+    assert one.end_bytes(16).tolist() == [2.0 * (both + 5376)]
+    learned = Card.from_config(MORE["gpt2"][0] | {"model_type": "gpt2"}, weight_bits=8)
+    assert learned.end_bytes()[[0, -1]].tolist() == [(50257 + 1024) * 768, 50257 * 768 + 2 * 768]
+
+
+def test_a_draft_block():
+    "DeepSeek-V3's own count: 11.5 billion parameters that the draft block shares with nobody."
+    deepseek, d = CARDS["DeepSeek-V3"], 7168
+    assert deepseek.draft == deepseek.parameters[-1] + 2 * d * d + 3 * d
+    assert abs(deepseek.draft / 1e9 - 11.5) < 0.2 and CARDS["Kimi-K2"].draft == 0
+
+
 # bits
 
 
