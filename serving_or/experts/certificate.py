@@ -152,9 +152,9 @@ class Certificate:
         self._shape, layers, paths = x0.shape, len(rows), _ETAS.size
         self._width, self._fall, above = _cells(rows, self.extra)
         slope = np.where(above, self.move_price, 0.0)[:, None, :, None]
-        # of the work functions (layers, paths, m, scales, cells), and room for the next ones
+        # of the work functions (layers, paths, m, scales, cells), before the charges that wait
         self._slope = np.repeat(np.repeat(slope, paths, axis=1), _SCALES.size, axis=3)
-        self._next = np.empty_like(self._slope)
+        self._waiting = np.zeros(self._slope.shape[:-1])
         self._x = np.repeat(rows[:, None], paths, axis=1)
         self._value = self._paid = np.zeros((layers, paths, _SCALES.size))
         self._latency, self._water = np.zeros((layers, paths)), np.zeros(layers)
@@ -186,14 +186,16 @@ class Certificate:
         """
         r = finite(loads, f"step {self.taken}: loads", shape=self._shape)
         with all_or_nothing(self), np.errstate(over="ignore", under="ignore", invalid="ignore"):
-            self._advance(r.reshape(-1, r.shape[-1]))
+            busy, slope = self._advance(r.reshape(-1, r.shape[-1]))
             if not np.isfinite(self._best).all():
                 raise ValueError(f"step {self.taken}: costs are beyond the largest float")
             self.taken += 1
+            # written in place, and last: a step that fails has changed nothing
+            self._slope[busy] = slope
         return self.bound
 
-    def _advance(self, r: np.ndarray) -> None:
-        "The paths, the work functions, and the bound."
+    def _advance(self, r: np.ndarray) -> tuple[tuple, np.ndarray]:
+        "The paths, the work functions, and the bound; which slopes are new, and what they are."
         w, loads = self.move_price, r[:, None]
         # loads times eta at price w is the price w / eta, for all paths in one call
         x = reverse_step(loads * (_ETAS[:, None] / 2), self._x, 1.0, w / 2)
@@ -202,7 +204,7 @@ class Certificate:
         gain, lam = p * loads, lam[..., None] * _SCALES
         self._value = self._value + gain.sum(axis=-1)[..., None] - self.extra * lam
         self._paid = self._paid + self.extra * lam
-        self._step_slopes(gain, lam)
+        busy, slope = self._step_slopes(gain, lam)
         self._water = self._water + water_level(r, self.extra)
         # rounding errors are relative to what has been added and taken away
         slack = MARGIN * (1 + 1e-3 * self.taken)
@@ -210,23 +212,24 @@ class Certificate:
         latencies = (self._latency * _FACTORS).max(axis=1) * (1 - _CLOSE)
         water = self._water * (1 - slack)
         self._best = np.maximum.reduce([self._best, product.max(axis=(1, 2)), latencies, water])
+        return busy, slope
 
-    def _step_slopes(self, gain: np.ndarray, lam: np.ndarray) -> None:
-        "`work_step`; an expert without load only has its slopes raised."
-        np.add(self._slope, lam[:, :, None, :, None], out=self._next)
-        np.minimum(self._next, self.move_price, out=self._next)
+    def _step_slopes(self, gain: np.ndarray, lam: np.ndarray) -> tuple[tuple, np.ndarray]:
+        "`work_step` of the experts with a part in the latency; for the others the charge waits."
         layer, path, expert = busy = np.nonzero(gain)
+        slope = self._slope[busy] + self._waiting[busy][..., None]
         width, fall = self._width[layer, expert], self._fall[layer, expert]
-        fall = fall * gain[busy][:, None]
-        self._next[busy], dip = work_step(
-            self._slope[busy],
-            fall[:, None],
+        slope, dip = work_step(
+            np.minimum(slope, self.move_price),
+            (fall * gain[busy][:, None])[:, None],
             lam[layer, path][..., None],
             width[:, None],
             self.move_price,
         )
         np.add.at(self._value, (layer, path), dip)
-        self._slope, self._next = self._next, self._slope
+        self._waiting = self._waiting + lam[:, :, None]
+        self._waiting[busy] = 0.0
+        return busy, slope
 
 # %% ../../nbs/experts/08_certificate.ipynb #943dcf14
 @door
