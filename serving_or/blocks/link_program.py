@@ -429,6 +429,7 @@ def max_flow_placement(
     Examples
     --------
     >>> c = Cluster(4, 4, 1, memory=[16, 12, 12], tau=[10, 20, 20], rtt=[10, 10, 10])
+    >>> from serving_or.blocks.flow import coverage
     >>> int(coverage(c, max_flow_placement(c)).min())
     4
     """
