@@ -31,7 +31,7 @@ from serving_or.blocks.conservative_greedy import (
 )
 from .flow import exact_for
 from .plan import Chain, Placement, Plan, checked, spans, token_time
-from .routing import Links, bulk, cheapest, lone_bound
+from .routing import Links, bulk, cheapest, in_ticks, lone_bound
 from serving_or.tools.answers import (
     OPTIMALITY,
     Clock,
@@ -101,24 +101,6 @@ def candidate_designs(cluster: Cluster, requests: int, most: int = MOST_DESIGNS)
         c = np.unique(c[grid.clip(max=len(c) - 1)])
     return c
 
-# %% ../../nbs/blocks/09_designs.ipynb #26e97a7c
-GRID = 2.0**36
-
-
-def on_grid(cluster: Cluster, scale: float) -> Cluster:
-    "The cluster with its times in whole multiples of a tiny part of the scale."
-    reached = np.isfinite(cluster.rtt)
-    most = max(cluster.tau.max(initial=0.0), cluster.rtt[reached].max(initial=0.0))
-    scale = scale or most or 1.0
-    tau, rtt = np.rint(cluster.tau / scale * GRID), np.rint(cluster.rtt / scale * GRID)
-    # times beyond so many chains count as equal; sums stay exact
-    far = GRID * 1e5
-    rtt = np.where(reached, np.minimum(rtt, far), np.inf)
-    times: dict[str, Any] = dict(
-        tau=np.minimum(tau, far), rtt=rtt, prefill_tau=None, prefill_rtt=None
-    )
-    return replace(cluster, hop=None, **times)
-
 # %% ../../nbs/blocks/09_designs.ipynb #1a0e197c
 def by_reach(cluster: Cluster, demand: np.ndarray, design: int, order: str) -> Placement:
     "The window rule by groups of clients, for any design."
@@ -136,16 +118,16 @@ EXACT = 600
 
 @dataclass(frozen=True)
 class _Asked:
-    "What all trials share: the cluster, its times as whole numbers, requests, and the clock."
+    "What all trials share: the cluster, the same with times in ticks, requests, and the clock."
 
     cluster: Cluster
-    grid: Cluster
+    ticks: Cluster
     demand: np.ndarray
     clock: Clock
 
     @property
     def small(self) -> bool:
-        return bool(self.grid.n * self.grid.blocks * np.count_nonzero(self.demand) <= EXACT)
+        return bool(self.cluster.n * self.cluster.blocks * np.count_nonzero(self.demand) <= EXACT)
 
 
 def _trial(asked: _Asked, trial: tuple, best: float):
@@ -159,7 +141,7 @@ def _trial(asked: _Asked, trial: tuple, best: float):
             return placement, [], np.inf, short
     else:
         placement = by_reach(cluster, demand, design, order)
-    chains, total, rest = bulk(asked.grid, placement, demand, best)
+    chains, total, rest = bulk(asked.ticks, placement, demand, best)
     stuck = rest.any() and total < np.inf
     if stuck or (asked.small and _may_gain(asked, placement, total, best)):
         exact = _routed(asked, placement)
@@ -171,7 +153,7 @@ def _trial(asked: _Asked, trial: tuple, best: float):
 def _may_gain(asked: _Asked, placement: Placement, total: float, best: float) -> bool:
     "Whether requests that are each alone would cost less."
     active = asked.demand > 0
-    alone = Links(asked.grid, placement).costs()[active] @ asked.demand[active]
+    alone = Links(asked.ticks, placement).costs()[active] @ asked.demand[active]
     return bool(alone < min(total, best) * (1 - TIE))
 
 
@@ -187,9 +169,9 @@ def exact_chains(
 
 
 def _routed(asked: _Asked, placement: Placement) -> tuple[list[Chain], float]:
-    "The same in whole times; infinite also where the placement cannot serve all."
+    "The same in ticks; infinite also where the placement cannot serve all."
     try:
-        return exact_chains(asked.grid, placement, asked.demand, asked.clock)
+        return exact_chains(asked.ticks, placement, asked.demand, asked.clock)
     except Infeasible:
         return [], np.inf
 
@@ -224,7 +206,8 @@ def sweep_for(
     if R == 0:
         placement, _ = place_for(cluster, demand, 0, "max")
         return checked(cluster, placement, [], demand, design=0)
-    bound, asked = max(bound, lone), _Asked(cluster, on_grid(cluster, lone), demand, clock)
+    ticks, scale = in_ticks(cluster, lone)
+    bound, asked = max(bound, lone), _Asked(cluster, ticks, demand, clock)
     best, answer, stopped = np.inf, None, False
     for tries, trial in enumerate(_trials(cluster, demand, orders, most)):
         stopped = tries > 0 and clock.over()
@@ -235,7 +218,7 @@ def sweep_for(
         # of equally dear plans the first stays
         if total < best * (1 - TIE) or (answer is None and total < np.inf):
             best, answer = total, (placement, chains, *trial)
-            show(best / R / GRID * (lone or 1.0), bound)
+            show(best / R * scale, bound)
     if answer is None:
         return _by_lanes(asked, bound, least)
     placement, chains, order, c, own = answer

@@ -176,7 +176,8 @@ class Frontier(Record):
             or the value of `chain_bound`, `strip_bound` or `exit_bound`, which are slower and
             stronger.
         time_limit : float, optional
-            Seconds. When time is over, the rent that is proved by then.
+            Seconds, looked at before each call of ``bound``. When time is over, the rent that is
+            proved by then.
 
         Returns
         -------
@@ -334,6 +335,7 @@ def what_to_rent(target=60, requests=4):
     rent, (large, small), plan = point
     text = (
         f"<p><b>Rent {rent:g}: {large} large and {small} small, {plan.cost:.4g} ms per token."
-        f"</b> No plan below a rent of {frontier.rent_bound(target):g} meets {target} ms.</p>"
+        f"</b> No relayed plan below a rent of {frontier.rent_bound(target):g} meets {target} ms."
+        "</p>"
     )
     return Picture(frontier.plot() + text + spans(plan.cluster, plan.placement, plan.chains))

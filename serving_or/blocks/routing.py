@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from .cluster import Cluster, times_over
+from .cluster import TOLERANCE, Cluster, times_over
 from serving_or.blocks.plan import (
     Chain,
     NoRoute,
@@ -121,7 +121,9 @@ def _free(cluster: Cluster, placement: Placement, slots: Any) -> np.ndarray:
     "The free slots of each server, as an array that may be written to."
     if slots is None:
         return cluster.slots(placement.m, placement.a)
-    return finite(slots, "slots", shape=(cluster.n,), least=-np.inf, infinite=True).copy()
+    given = finite(slots, "slots", shape=(cluster.n,), least=-np.inf, infinite=True)
+    # shares of slots are sums with rounding
+    return given * (1 + TOLERANCE) if np.ndim(cluster.cache_size) else given.copy()
 
 
 def _boundary_times(
@@ -212,7 +214,7 @@ class Links:
     -----
     For each distinct end e it keeps ``B[e][c, x]``, the least ``t_cj + tau_j (e - x)`` over the
     servers j that end at e and may be entered at x, and that server. Taking slots changes only the
-    ends of the servers concerned.
+    ends of servers that can no longer be entered where they could, and costs from there on.
     """
 
     def __init__(self, cluster: Cluster, placement: Placement, slots: Any = None):
@@ -224,6 +226,9 @@ class Links:
             int(e): np.flatnonzero((placement.e == e) & (placement.m > 0)) for e in self.ends
         }
         self.B: dict[int, tuple[int, np.ndarray, np.ndarray]] = {}
+        # costs from boundary to boundary, right before the boundary `fresh`
+        self.D = np.full((len(cluster.clients), cluster.blocks + 2), np.inf)
+        self.D[:, 1], self.fresh = 0.0, 1
         for e in self.at:
             self._column(e)
 
@@ -236,18 +241,16 @@ class Links:
         cost = np.where(x >= self.first[j, None], tau[j, None] * (e - x), np.inf) + t[:, j, None]
         best = first_least(cost, axis=1)
         self.B[e] = low, cost.min(axis=1), j[best]
+        self.fresh = min(self.fresh, e)
 
     def costs(self) -> np.ndarray:
         """Each client's cheapest cost now ``(clients,)``; infinite where no chain has room."""
-        L, C = self.cluster.blocks, len(self.cluster.clients)
-        self.D, self.entry = np.full((C, L + 2), np.inf), np.zeros((C, L + 2), int)
-        self.D[:, 1] = 0.0
-        for e, (low, B, _) in self.B.items():
-            if B.shape[1]:
-                reach = self.D[:, low:e] + B
-                self.D[:, e] = reach.min(axis=1)
-                self.entry[:, e] = low + first_least(reach, axis=1)
-        return self.D[:, L + 1]
+        for e in self.at:
+            if e >= self.fresh:
+                low, B, _ = self.B[e]
+                self.D[:, e] = (self.D[:, low:e] + B).min(axis=1, initial=np.inf)
+        self.fresh = self.cluster.blocks + 2
+        return self.D[:, -1].copy()
 
     def reach(self, c: int) -> int:
         """The furthest boundary that client c can get to, after `costs`."""
@@ -257,8 +260,8 @@ class Links:
         """The servers and blocks of client c's cheapest chain, after `costs`."""
         x, hops = self.cluster.blocks + 1, []
         while x > 1:
-            low, _, server = self.B[x]
-            entry = int(self.entry[c, x])
+            low, B, server = self.B[x]
+            entry = low + int(first_least(self.D[c, low:x] + B[c]))
             hops.append((int(server[c, entry - low]), x - entry))
             x = entry
         servers, blocks = zip(*hops[::-1])
@@ -268,8 +271,8 @@ class Links:
         """Use the slots of a chain for ``count`` requests."""
         j = list(servers)
         self.slots[j] -= count * taken(self.cluster, self.placement, j, blocks)
-        self.first = entries(self.cluster, self.placement, self.slots)
-        for e in set(self.placement.e[j].tolist()):
+        before, self.first = self.first, entries(self.cluster, self.placement, self.slots)
+        for e in set(self.placement.e[self.first != before].tolist()):
             self._column(e)
 
 # %% ../../nbs/blocks/03_routing.ipynb #adf34748
@@ -615,21 +618,16 @@ def lone_bound(cluster: Cluster, requests: Any) -> float:
 TICK = 2.0**-36
 
 
-def in_ticks(cluster: Cluster, scale: float, most: float = np.inf) -> tuple[Cluster, float]:
+def in_ticks(cluster: Cluster, scale: float) -> tuple[Cluster, float]:
     """The cluster with times as shares of the scale (of the largest where that is 0), rounded to
-    whole ticks, and what it was: then a program is the same to the last digit in every unit.
-
-    Finite times above so many scales count as equal; with ``most`` up to 2**16, sums are exact.
+    whole ticks, and what it was: then a program is the same to the last digit in every unit, but
+    for times so long, about 2**16 scales, that a tick is less than their last digit.
     """
     if not 0 < scale < np.inf:
         all_ = np.append(cluster.tau, cluster.rtt[np.isfinite(cluster.rtt)])
         scale = float(all_.max(initial=0.0)) or 1.0
     tau, rtt = (np.rint(t / scale / TICK) * TICK for t in (cluster.tau, cluster.rtt))
-    times = {
-        "tau": np.minimum(tau, most),
-        "rtt": np.where(rtt < np.inf, np.minimum(rtt, most), rtt),
-    }
-    return replace(cluster, prefill_tau=None, prefill_rtt=None, hop=None, **times), scale
+    return replace(cluster, tau=tau, rtt=rtt, prefill_tau=None, prefill_rtt=None, hop=None), scale
 
 
 def out_of_ticks(bound: float, cluster: Cluster, scale: float) -> float:

@@ -39,20 +39,15 @@ from .plots import Picture, bars
 # %% ../../nbs/tools/04_files.ipynb #e4d23a53
 KB, MB, GB = 1e3, 1e6, 1e9  # decimal, as memory is sold
 KIB, MIB, GIB = 2.0**10, 2.0**20, 2.0**30  # binary, as nvidia-smi and PyTorch count
+# fmt: off
 SIZES = {
-    "bytes": 1.0,
-    "B": 1.0,
-    "kB": KB,
-    "KB": KB,
-    "MB": MB,
-    "GB": GB,
-    "KiB": KIB,
-    "MiB": MIB,
-    "GiB": GIB,
+    "bytes": 1.0, "B": 1.0,
+    "kB": KB, "KB": KB, "MB": MB, "GB": GB, "KiB": KIB, "MiB": MIB, "GiB": GIB,
 }
+# fmt: on
 TIMES = {"us": 1e-3, "ms": 1.0, "s": 1e3}  # in milliseconds
 
-
+# %% ../../nbs/tools/04_files.ipynb #cbedb0ce
 _DECIMAL = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
 
 
@@ -93,7 +88,8 @@ def quantity(text: object, units: dict[str, float]) -> float:
         raise ValueError(f"{_shown(text)} is larger than a computer's numbers")
     return value
 
-
+# %% ../../nbs/tools/04_files.ipynb #5fb87d59
+#| code-fold: true
 def _shown(given: object, most: int = 60) -> str:
     """A value as a message shows it: short, whatever it is."""
     if isinstance(given, dict):
@@ -291,8 +287,7 @@ class Flag(Kind):
             raise ValueError("neither")
         return given
 
-# %% ../../nbs/tools/04_files.ipynb #14f718ac
-#| code-fold: true
+
 @dataclass(frozen=True, eq=False)
 class Either(Kind):
     """A value of the kind ``one``, or a mapping.
@@ -390,7 +385,8 @@ def schema(cls: type[_S]) -> type[_S]:
     made.__pydantic_config__ = {"extra": "forbid"}
     return made
 
-
+# %% ../../nbs/tools/04_files.ipynb #8fbdb3f7
+#| code-fold: true
 def _bare(hint: Any) -> type | None:
     """A basic type in an annotation that no kind stands beside."""
     if hint in (int, float, str, bool):
@@ -633,7 +629,7 @@ def _read_yaml(text: str, stack: _Stack) -> None:
     """Feed the events of a YAML text to the stack."""
     import yaml
 
-    # libyaml's parser where there is one; about twenty times as fast
+    # libyaml's parser where there is one, which is much faster
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
         for event in yaml.parse(text, loader):
@@ -1001,6 +997,7 @@ def _stranger(kind: Any, place: tuple) -> tuple[str, str]:
     return f"is not a field{hint}", f"one of the fields {', '.join(own)}"
 
 # %% ../../nbs/tools/04_files.ipynb #f812380a
+#| code-fold: true
 _T = TypeVar("_T")
 
 
@@ -1027,7 +1024,7 @@ def fit(
     document.refuse(mistakes)
     return value  # type: ignore[return-value]
 
-
+# %% ../../nbs/tools/04_files.ipynb #02816f6a
 def read(
     path: str | PathLike,
     kind: type[_T],

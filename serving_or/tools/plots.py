@@ -220,7 +220,8 @@ def lines(
     summary = _sentences(title, ", ".join(ends))
     return _frame(body, scales, ylim, marks, rows, (xlabel, ylabel), summary)
 
-
+# %% ../../nbs/tools/02_plots.ipynb #d6105678
+#| code-fold: true
 def _trail(x, v, sx, sy, step):
     "The way of a pen through the points; it is lifted where a value is not finite."
     points, pen = [], "M"
@@ -267,7 +268,7 @@ def bars(
     labels : sequence of str, length n
         A name for each group.
     series : dict of str to array_like (n,)
-        Heights by name, side by side in each group.
+        Heights by name, side by side in each group; NaN and infinity are not drawn.
     title, xlabel, ylabel : str
         Words around the picture.
     marks : dict of str to float, optional
@@ -285,7 +286,9 @@ def bars(
     labels = [str(label) for label in labels]
     values = {name: np.asarray(v, float) for name, v in series.items()}
     marks, n = marks or {}, len(labels)
-    heights = np.array(list(values.values()))
+    # what is not finite is not drawn
+    drawn = {name: np.where(np.isfinite(v), v, 0.0) for name, v in values.items()}
+    heights = np.array(list(drawn.values()))
     tops = heights.sum(axis=0) if stacked else heights.ravel()
     ylim = _limits([*tops, *marks.values()], zero=True)
     colours = list(zip(values, cycle(PALETTE)))
@@ -298,8 +301,8 @@ def bars(
     body, base = [], np.zeros(n)
     for j, (name, colour) in enumerate(colours):
         left = sx(np.arange(n) + 0.1) + (0 if stacked else j * width)
-        body += _columns(left, width, sy(base), sy(base + values[name]), colour)
-        base = base + values[name] if stacked else base
+        body += _columns(left, width, sy(base), sy(base + drawn[name]), colour)
+        base = base + drawn[name] if stacked else base
     body += [_across(sy(marks[name]), size[0], colour) for name, colour in named]
     every = max(1, n // 16)
     where = [(i + 0.5, label) for i, label in enumerate(labels) if i % every == 0]
@@ -308,7 +311,8 @@ def bars(
     summary = _sentences(title, "; ".join(said))
     return _frame(body, scales, ylim, where, rows, (xlabel, ylabel), summary)
 
-
+# %% ../../nbs/tools/02_plots.ipynb #04a486b1
+#| code-fold: true
 def _largest(v, labels):
     "The highest bar, as a screen reader reads it."
     drawn = np.flatnonzero(np.isfinite(v))

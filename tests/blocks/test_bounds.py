@@ -172,6 +172,16 @@ def test_where_the_greedy_plan_is_proved_optimal():
     assert chain_bound(c, 4).value == pytest.approx(plan.cost) == optimum(c, 1)
 
 
+@pytest.mark.parametrize("name", ["chains", "strip"])
+def test_the_limit_says_nothing_while_requests_are_without_a_server(name):
+    "It was 9.8 after one round, and 981 are proved after all."
+    bound = {"chains": chain_bound, "strip": strip_bound}[name]
+    c = Cluster(1, 1, 1, [2, 500], [1, 1], [[0, 1000], [1000, 0]])
+    found = [bound(c, [100, 1], rounds=rounds) for rounds in (0, 1, 2, 3, 500)]
+    assert found[-1].value == pytest.approx(milp(c, [100, 1]).cost)
+    assert all(b.limit >= found[-1].value * (1 - 1e-6) for b in found)
+
+
 def test_an_example_where_the_bound_is_not_the_optimum():
     c = Cluster(4, 4, 1, [24, 6, 6], [10, 20, 20], [10, 10, 10])
     assert chain_bound(c, 4).value <= 70 and optimum(c, 4) == pytest.approx(70)

@@ -26,6 +26,7 @@ from serving_or.blocks import (
     exit_bound,
     improve,
     lone_bound,
+    max_flow_placement,
     milp,
     route,
     route_exact,
@@ -37,6 +38,7 @@ from serving_or.blocks.designs import by_reach, candidate_designs
 from serving_or.blocks.link_program import (
     best_routing,
     enumeration,
+    packing_cluster,
     paper_program,
     placements,
     read_paper,
@@ -335,3 +337,75 @@ def test_all_doors_against_an_oracle(seed):
         assert plan.cost >= best - 1e-7 * max(best, 1) and plan.bound <= near + 1e-12
         assert plan.status != "optimal" or plan.cost <= near + 1e-12
         assert oracle.routed(spans_of(plan.placement), demand.tolist()) <= plan.cost * R + 1e-6
+
+
+def groups_exist(weights, groups):
+    "Whether the weights can be put into groups of one sum, by trying all."
+    each = sum(weights) / groups
+    return any(
+        all(sum(w for w, g in zip(weights, where) if g == k) == each for k in range(groups))
+        for where in product(range(groups), repeat=len(weights))
+    )
+
+
+@pytest.mark.parametrize("seed", range(cases(120)))
+def test_plans_of_the_least_cost_are_partitions(seed):
+    rng = np.random.default_rng([seed, 30])
+    R = 2 if seed % 3 else 3
+    while True:
+        weights = rng.integers(1, 5, rng.integers(R, 5)).tolist()
+        if sum(weights) % R == 0 and max(weights) <= sum(weights) // R <= (4 if R == 2 else 3):
+            break
+    c = packing_cluster(weights, R)
+    most = [c.slots(np.full(c.n, m)).tolist() for m in range(1, c.blocks + 1)]
+    assert np.max(most, axis=0).tolist() == weights
+    try:
+        plan = enumeration(c, R)
+    except Infeasible:
+        assert not groups_exist(weights, R)
+        return
+    assert plan.visits.tolist() == weights and plan.cost >= c.n / R
+    assert (plan.cost == pytest.approx(c.n / R)) == groups_exist(weights, R)
+
+
+@pytest.mark.parametrize("seed", range(cases(80)))
+def test_the_tight_form_has_the_same_optimum_and_a_better_relaxation(seed):
+    rng = np.random.default_rng([seed, 31])
+    n, L, R = int(rng.integers(2, 4)), int(rng.integers(2, 5)), int(rng.integers(1, 4))
+    c = Cluster(L, 2, 1, rng.integers(2, 14, n), rng.integers(0, 9, n), rng.integers(0, 9, n))
+    loose, tight = (paper_program(c, np.array([R]), tight=t) for t in (False, True))
+    answer = solve(tight)
+    try:
+        best = enumeration(c, R).cost
+    except Infeasible:
+        assert answer.status == "infeasible"
+        return
+    assert answer.value == pytest.approx(best)
+    assert relaxation(loose) <= relaxation(tight) + 1e-6 and relaxation(tight) <= best + 1e-6
+
+
+def test_the_largest_flow_is_the_most_whole_sessions():
+    rng = np.random.default_rng(32)
+    met = 0
+    for _ in range(cases(200)):
+        n, L = int(rng.integers(1, 4)), int(rng.integers(1, 4))
+        rtt = rng.integers(1, 9, (2, n)).astype(float)
+        rtt[rng.random((2, n)) < 0.1] = np.inf
+        c = Cluster(L, 2, 1, rng.integers(2, 20, n), rng.integers(1, 9, n), rtt)
+        near = c.take(np.flatnonzero(np.isfinite(rtt).all(axis=0)))
+        every = zip(*placements(near)) if near.n else ()
+        most = max((coverage(near, Placement(*p)).min() for p in every), default=0)
+        if most == 0:
+            with pytest.raises(Infeasible):
+                max_flow_placement(c, 2)
+            continue
+        met += 1
+        placement = max_flow_placement(c, 2)
+        assert coverage(c, placement).min() == most
+        assert route_exact(c, placement, int(most)).cost > 0
+    assert met > 10
+    big = Cluster(70, 1, 1, [1000] * 20, [1] * 20, [1] * 20)
+    with pytest.raises(TooLarge):
+        max_flow_placement(big)
+    with pytest.raises(NotFound):
+        max_flow_placement(EXAMPLE_A, time_limit=0)

@@ -129,6 +129,22 @@ def test_no_subset_of_servers_undercuts_a_rent_bound(seed):
         assert min(proved.values()) == proved["lone"]
 
 
+def test_of_several_clients_the_mean_round_trip_chooses():
+    c = Cluster(1, 1, 1, [3, 3], [1, 1], [[1, 2], [50, 3]], rent=[1, 1])
+    ((rent, counts, plan),) = rental(c, [1, 1]).points[:1]
+    assert (rent, counts, plan.cost) == (1, (1,), 3.5)
+
+
+def test_servers_need_no_order_and_what_does_not_fit_is_no_rental():
+    c = Cluster(1, 1, 1, [3, 3, 3], [1, 1, 1], [9, 3, 6], rent=[1, 1, 1])
+    for bound in BOUNDS.values():
+        proved = [rental(c, 4).rent_bound(target, bound) for target in (3.9, 4, 5.4, 5.5)]
+        assert proved == ([np.inf, 2, 2, 2] if bound is lone_bound else [np.inf, np.inf, np.inf, 2])
+    # two small servers have the memory of one large one, and hold no block
+    c = Cluster(1, 4, 1, [3, 3, 5], [1, 1, 1], [1, 1, 1], rent=[1, 1, 5])
+    assert [rental(c, 1).rent_bound(2, bound) for bound in BOUNDS.values()] == [5] * 4
+
+
 def test_rents_and_few_kinds_are_needed():
     c = fleet(12)
     with pytest.raises(ValueError, match="rent is None"):
@@ -137,6 +153,9 @@ def test_rents_and_few_kinds_are_needed():
     with pytest.raises(TooLarge) as error:
         rental(many, 1)
     assert error.value.size == 2**20 and error.value.limit == 20_000
+    kinds_of = many.take(range(15))
+    with pytest.raises(TooLarge):
+        rental(kinds_of, 1)
     huge = Cluster(1, 1, 1, np.arange(3, 1503), np.ones(1500), np.ones(1500), rent=np.ones(1500))
     with pytest.raises(TooLarge):
         rental(huge, 1)

@@ -183,3 +183,15 @@ def test_two_figures_of_a_page_share_no_names():
         names.append(set(re.findall(r'\sid="([^"]*)"', picture)))
         assert set(re.findall(r"(?:href=\"|url\()#([^\")]*)", picture)) <= names[-1]
     assert names[0] and not names[0] & names[1]
+
+
+@pytest.mark.parametrize("stacked", [False, True])
+def test_bars_that_are_not_finite_are_not_drawn(stacked):
+    picture = bars("abc", {"x": [1, np.nan, 3], "y": [2, 5, np.inf]}, stacked=stacked)
+    assert "nan" not in picture and "inf" not in picture
+    heights = [float(r.get("height")) for r in shapes(picture, "rect")]
+    assert [h == 0 for h in heights] == [False, True, False, False, False, True]
+    # the others stand where they would without them
+    zeros = bars("abc", {"x": [1, 0, 3], "y": [2, 5, 0]}, stacked=stacked)
+    where = [[r.get(k) for k in ("x", "y", "height")] for r in shapes(picture, "rect")]
+    assert where == [[r.get(k) for k in ("x", "y", "height")] for r in shapes(zeros, "rect")]
