@@ -606,3 +606,13 @@ def test_files_that_hurt_are_refused_at_once(tmp_path):
         assert name in said and len(said) < 4400, line
         if not name.endswith("graphml"):
             assert re.match(rf"BadFile .*{name}(:\d+)?: ", said), line
+
+
+def test_memories_that_are_full_to_the_last_digit():
+    "0.1 and 0.2 add up to more than 0.3 in floating point, and yet they fill it."
+    c = Cluster(2, [0.1, 0.2], 0, [0.3], 1, [1])
+    assert c.longest()[0].tolist() == [2, 1] and c.sessions([2], [1])[0] == np.inf
+    with_caches = Cluster(3, [0.1, 0.2, 0.3], [0.1, 0.2, 0.3], [1.2], 1, [1])
+    assert with_caches.longest(1)[0].tolist() == [3, 2, 1]
+    assert with_caches.sessions([3], [1]).tolist() == [1.0]
+    assert with_caches.earliest([1], [4], with_caches.slots([3], [1])).tolist() == [1]
