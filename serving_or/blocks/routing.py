@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from .cluster import Cluster, times_over
+from .cluster import TOLERANCE, Cluster, times_over
 from serving_or.blocks.plan import (
     Chain,
     NoRoute,
@@ -121,7 +121,9 @@ def _free(cluster: Cluster, placement: Placement, slots: Any) -> np.ndarray:
     "The free slots of each server, as an array that may be written to."
     if slots is None:
         return cluster.slots(placement.m, placement.a)
-    return finite(slots, "slots", shape=(cluster.n,), least=-np.inf, infinite=True).copy()
+    given = finite(slots, "slots", shape=(cluster.n,), least=-np.inf, infinite=True)
+    # shares of slots are sums with rounding
+    return given * (1 + TOLERANCE) if np.ndim(cluster.cache_size) else given.copy()
 
 
 def _boundary_times(

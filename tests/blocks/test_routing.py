@@ -370,6 +370,16 @@ def test_slots_are_checked(slots):
             call(cluster, None)
 
 
+def test_slots_that_are_full_to_the_last_digit():
+    "Given as shares, added up in any order."
+    c = Cluster(3, 1, [0.1, 0.2, 0.3], [9.0], 1, [1], hop=[[0]])
+    place = Placement([1], [3])
+    for shares in ((0.1, 0.2, 0.3), (0.3, 0.2, 0.1), (0.2, 0.3, 0.1)):
+        slots = [sum(share / 0.3 for share in shares)]
+        assert cheapest(c, place, slots)[0][0] == 4 == route_direct(c, place, slots)[0][0]
+    assert np.isinf(cheapest(c, place, [2 * (1 - 1e-6)])[0][0])
+
+
 def test_slots_of_the_caller_stay():
     cluster = Cluster(2, 1, 1, [9, 9], [1, 1], [1, 1])
     slots = np.array([4.0, 4.0])
@@ -556,7 +566,7 @@ def test_ticks():
 
 
 def test_a_chain_may_not_come_back():
-    "Two fast servers for one block each: a way over both, and back, is no chain; its bound is less."
+    "Two fast servers for one block each: a way over both, and back, is no chain."
     c = Cluster(3, 4, 1, [5, 5, 15], [1, 1, 100], [10] * 3, hop=np.ones((3, 3)))
     # A, B and A again would take 5 + 1 + 1 + 1 + 1 + 1 + 5; the floor visits each once
     assert direct_bound(c, 1) == 3 * 1 + 1 + 1 + 100
