@@ -1,12 +1,24 @@
 """CG-BP: the tiling against the same rule read window by window, vectorised and in plain Python.
 
-A100s and slices that serve BLOOM-176B.
+A100s and slices that serve BLOOM-176B. Then the plans beside the placement of the largest flow, in
+the manner of Helix, routed exactly: on small fleets, several seeds and loads.
 """
 
 import numpy as np
 
 from bench import seconds
-from serving_or.blocks import cg_bp, cg_bprr, lone_bound
+from serving_or.blocks import (
+    Cluster,
+    Infeasible,
+    NotFound,
+    cg_bp,
+    cg_bprr,
+    coverage,
+    lone_bound,
+    max_flow_placement,
+    route_exact,
+    sweep,
+)
 from serving_or.blocks.conservative_greedy import fastest, order_rtt, pace, tile, window_rule
 from tests.instances import fleet
 
@@ -53,3 +65,35 @@ def run():
             f"   {n:>6} {R:>5}  {times[0]:>9.3f} {times[1]:>11.2f} {times[2]:>10.2f}"
             f"  {times[3]:>9.2f} {times[4]:>11.2f} {times[5]:>9.2f}   {cg_bprr(c, R).ratio:.4f}"
         )
+    flows()
+
+
+def flows():
+    "Cost of CG-BPRR, sweep and the largest flow; a dash where there is no plan."
+    print(f"\n   {'seed':>6} {'R':>5}  {'CG-BPRR':>9} {'sweep':>9} {'max flow':>9}   sessions")
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        memory, tau, rtt = (
+            rng.integers(16, 60, 10),
+            rng.integers(2, 8, 10),
+            rng.integers(10, 40, 10),
+        )
+        c = Cluster(12, 4, 1, memory, tau, rtt)
+        placement = max_flow_placement(c, time_limit=5)
+        for R in (4, 8, 12, 16, 20):
+            calls = (
+                lambda R: cg_bprr(c, R),
+                lambda R: sweep(c, R),
+                lambda R: route_exact(c, placement, R),
+            )
+            costs = [cost_of(call, R) for call in calls]
+            shown = "".join(f" {cost:>9.1f}" if cost else f" {'-':>9}" for cost in costs)
+            print(f"   {seed:>6} {R:>5} {shown}   {coverage(c, placement).min():.0f}")
+
+
+def cost_of(call, requests):
+    "Milliseconds a token, or nothing."
+    try:
+        return call(requests).cost
+    except (NotFound, Infeasible):
+        return None

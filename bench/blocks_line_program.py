@@ -41,7 +41,7 @@ def row(name, kind, program):
 
 def run():
     print("  ", HEAD)
-    for n, L, R, seed in ((3, 6, 3, 0), (4, 6, 4, 0), (5, 8, 4, 0), (6, 10, 6, 1)):
+    for n, L, R, seed in ((3, 6, 3, 0), (4, 6, 4, 0), (5, 8, 4, 0), (6, 10, 6, 1), (8, 12, 8, 0)):
         c = tight(n, L, R, seed)
         for kind, build in (("line", block_line_program), ("paper", paper_program)):
             row(f"random, n={n} L={L} R={R}", kind, build(c, c.demand(R)))

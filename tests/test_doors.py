@@ -139,6 +139,10 @@ def calls():
             {"policy": experts.RegularizedGreedy(), "rounding": experts.Credit()},
         ),
         "blocks.aggregate_bound": (blocks.aggregate_bound, {"cluster": c, "requests": R}),
+        "blocks.max_flow_placement": (
+            blocks.max_flow_placement,
+            {"cluster": c, "requests": R, "time_limit": TIME_LIMIT},
+        ),
         "blocks.enumeration": (blocks.enumeration, {"cluster": c, "requests": R, "most": 10_000}),
         "experts.relax": (
             experts.relax,

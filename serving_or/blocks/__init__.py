@@ -14,7 +14,7 @@ from .designs import lanes, petals_like, sweep, uncontended
 from .failures import RobustPlan, largest_robust, losses, place_robust, robust, surviving
 from .flow import coverage, route_exact
 from .line_program import milp
-from .link_program import enumeration
+from .link_program import enumeration, max_flow_placement
 from .plan import BadPlan, Chain, NoRoute, Placement, Plan, check
 from .renting import Frontier, rental
 from .routing import (
@@ -61,6 +61,7 @@ __all__ = [
     "improve",
     "milp",
     "enumeration",
+    "max_flow_placement",
     "lone_bound",
     "aggregate_bound",
     "chain_bound",

@@ -31,7 +31,7 @@ from serving_or.blocks.conservative_greedy import (
 )
 from .flow import exact_for
 from .plan import Chain, Placement, Plan, checked, spans, token_time
-from .routing import Links, bulk, cheapest, in_ticks, lone_bound
+from .routing import Links, bulk, cheapest, first_least, in_ticks, lone_bound
 from serving_or.tools.answers import (
     OPTIMALITY,
     Clock,
@@ -492,8 +492,8 @@ def _read_lanes(types: _Types, H: np.ndarray, lanes: list, used: tuple) -> list:
     return found
 
 # %% ../../nbs/blocks/09_designs.ipynb #dc099eb7
-def lanes_for(cluster: Cluster, demand: np.ndarray, clock: Clock) -> Placement | None:
-    """The cheapest lanes; None where there are none, too many types, or no time left."""
+def _together(cluster: Cluster, demand: np.ndarray, clock: Clock) -> tuple[float, Placement] | None:
+    "The cheapest lanes on servers that all clients reach, and what they are to cost."
     L, types = cluster.blocks, _types(cluster, demand) if demand.any() else None
     if types is None:
         return None
@@ -519,7 +519,7 @@ def lanes_for(cluster: Cluster, demand: np.ndarray, clock: Clock) -> Placement |
             cuts = x - n + np.round(np.arange(q + 1) * n / q).astype(int)
             placed[i] += [(r, 1 + a, e - a) for a, e in zip(cuts[:-1], cuts[1:])]
         u, x = tuple(have - v for have, v in zip(u, used)), x - n
-    return _placed(cluster, types, placed)
+    return types.unit * float(G.min()), _placed(cluster, types, placed)
 
 
 def _placed(cluster: Cluster, types: _Types, placed: list) -> Placement:
@@ -531,6 +531,42 @@ def _placed(cluster: Cluster, types: _Types, placed: list) -> Placement:
     return Placement(a, m)
 
 # %% ../../nbs/blocks/09_designs.ipynb #66997f17
+def _dealt(cluster: Cluster, groups: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    "The group of clients for which each server works ``(n,)``; -1 where none reaches it."
+    whose, has = np.full(cluster.n, -1), np.zeros(len(groups))
+    # servers of one group first, then the largest
+    for j in np.lexsort((-cluster.memory, groups.sum(axis=0))).tolist():
+        able = np.flatnonzero(groups[:, j])
+        if len(able):
+            k = able[first_least(has[able] / wanted[able])]
+            whose[j], has[k] = k, has[k] + cluster.memory[j]
+    return whose
+
+
+def _apart(cluster: Cluster, demand: np.ndarray, clock: Clock) -> tuple[float, Placement] | None:
+    "Lanes for each group of clients on servers of its own."
+    groups, wanted = groups_of_clients(cluster, demand)
+    whose, total = _dealt(cluster, groups, wanted), 0.0
+    a, m = np.ones(cluster.n, int), np.zeros(cluster.n, int)
+    for k, reach in enumerate(groups):
+        own = np.flatnonzero(whose == k)
+        mine = (np.isfinite(cluster.rtt) == reach).all(axis=1)
+        found = _together(cluster.take(own), demand * mine, clock) if len(own) else None
+        if found is None:
+            return None
+        total, a[own], m[own] = total + found[0], found[1].a, found[1].m
+    return total, Placement(a, m)
+
+
+def lanes_for(cluster: Cluster, demand: np.ndarray, clock: Clock) -> Placement | None:
+    """The cheapest lanes; None where there are none, too many types, or no time left."""
+    ways = [_together(cluster, demand, clock)]
+    if np.isinf(cluster.rtt[demand > 0]).any():
+        ways.append(_apart(cluster, demand, clock))
+    found = [way for way in ways if way is not None]
+    return found[first_least(np.array([cost for cost, _ in found]))][1] if found else None
+
+# %% ../../nbs/blocks/09_designs.ipynb #4d93c593
 @door
 def lanes(cluster: Cluster, requests: Any, time_limit: float | None = None) -> Placement | None:
     """A placement of parallel lanes: cut the line into segments, and give each segment rows of
@@ -541,6 +577,8 @@ def lanes(cluster: Cluster, requests: Any, time_limit: float | None = None) -> P
     cluster : Cluster
         With few types of servers (equal memory and tau); of a type's round trips the mean counts.
     requests : int or array_like (clients,)
+        Where clients do not reach the same servers, lanes are on servers that all reach, or each
+        group of clients has its own.
     time_limit : float, optional
         Seconds.
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from .cluster import Cluster, times_over
+from .cluster import TOLERANCE, Cluster, times_over
 from serving_or.blocks.plan import (
     Chain,
     NoRoute,
@@ -121,7 +121,9 @@ def _free(cluster: Cluster, placement: Placement, slots: Any) -> np.ndarray:
     "The free slots of each server, as an array that may be written to."
     if slots is None:
         return cluster.slots(placement.m, placement.a)
-    return finite(slots, "slots", shape=(cluster.n,), least=-np.inf, infinite=True).copy()
+    given = finite(slots, "slots", shape=(cluster.n,), least=-np.inf, infinite=True)
+    # shares of slots are sums with rounding
+    return given * (1 + TOLERANCE) if np.ndim(cluster.cache_size) else given.copy()
 
 
 def _boundary_times(
@@ -616,17 +618,15 @@ def lone_bound(cluster: Cluster, requests: Any) -> float:
 TICK = 2.0**-36
 
 
-def in_ticks(cluster: Cluster, scale: float, most: float = np.inf) -> tuple[Cluster, float]:
+def in_ticks(cluster: Cluster, scale: float) -> tuple[Cluster, float]:
     """The cluster with times as shares of the scale (of the largest where that is 0), rounded to
-    whole ticks, and what it was: then a program is the same to the last digit in every unit.
-
-    Finite times above so many scales count as equal; with ``most`` up to 2**16, sums are exact.
+    whole ticks, and what it was: then a program is the same to the last digit in every unit, but
+    for times so long, about 2**16 scales, that a tick is less than their last digit.
     """
     if not 0 < scale < np.inf:
         all_ = np.append(cluster.tau, cluster.rtt[np.isfinite(cluster.rtt)])
         scale = float(all_.max(initial=0.0)) or 1.0
     tau, rtt = (np.rint(t / scale / TICK) * TICK for t in (cluster.tau, cluster.rtt))
-    tau, rtt = np.minimum(tau, most), np.where(rtt < np.inf, np.minimum(rtt, most), rtt)
     return replace(cluster, tau=tau, rtt=rtt, prefill_tau=None, prefill_rtt=None, hop=None), scale
 
 

@@ -33,7 +33,7 @@ def reverse_guarantee(eta: float = 0.5, weight: float = 1.0) -> float:
     Parameters
     ----------
     eta : float
-        Above 0 and below 8.
+        Above 0.
     weight : float
         A, at least 1.
 
@@ -142,7 +142,7 @@ def potential(
     """
     n, n_other = 1.0 + np.asarray(x, float), 1.0 + np.asarray(other, float)
     R = reverse_guarantee(eta, weight)
-    H = weight + eta + R * eta / 2
+    H = weight + eta + R * min(eta, 2.0) / 2
     g = np.maximum(H - R * n / n_other, 0.0) ** 2 / (2 * R)
     return move_price / eta * (n_other * g).sum(axis=-1)
 

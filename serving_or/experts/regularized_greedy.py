@@ -377,38 +377,32 @@ def reverse_step(
     return _solved(loads, x, eta, move_price, _reverse_pass, _reverse_shares)[0]
 
 # %% ../../nbs/experts/07_regularized_greedy.ipynb #b83db987
-def _reverse_eta(eta):
-    "An eta for which the guarantee says something."
-    if number(eta, "eta", above=0) >= 8:
-        raise ValueError(f"eta is {eta!r}; it must be below 8, from where on nothing is guaranteed")
-    return float(eta)
-
-
 def reverse_factor(eta: float) -> float:
     """What turns the latencies of `ReverseEntropy` into a bound on every schedule.
 
     Parameters
     ----------
     eta : float
-        Above 0 and below 8.
+        Above 0.
 
     Returns
     -------
     float
-        ``sqrt(2 eta) - eta / 2``: no schedule costs less than this times the latencies' sum.
+        ``sqrt(2 e) - e / 2`` with ``e = min(eta, 2)``: no schedule costs less than this times the
+        latencies' sum.
 
     Raises
     ------
     ValueError
-        When ``eta`` is not a number above 0 and below 8.
+        When ``eta`` is not a finite number above 0.
 
     Examples
     --------
     >>> reverse_factor(2.0)
     1.0
     """
-    eta = _reverse_eta(eta)
-    return float(np.sqrt(2 * eta) - eta / 2)
+    e = min(number(eta, "eta", above=0), 2.0)
+    return float(np.sqrt(2 * e) - e / 2)
 
 
 class ReverseEntropy(Policy):
@@ -418,17 +412,17 @@ class ReverseEntropy(Policy):
     Parameters
     ----------
     eta : float
-        How much movement a unit of latency justifies, above 0 and below 8; 0.5 has the best
-        guarantee. For whole GPUs with `Hysteresis` it is 0.942.
+        How much movement a unit of latency justifies, above 0; 0.5 has the best guarantee. For
+        whole GPUs with `Hysteresis` it is 0.942.
 
     Raises
     ------
     ValueError
-        When ``eta`` is not a number above 0 and below 8.
+        When ``eta`` is not a finite number above 0.
 
     Notes
     -----
-    Plays any number of layers at once. Cost at most ``(1 + eta) / (sqrt(2 eta) - eta / 2)`` times
+    Plays any number of layers at once. Cost at most ``(1 + eta) / reverse_factor(eta)`` times
     that of any schedule with the same start, on every trace and after every step: 2 at 0.5. The
     chapter Beyond the barrier has the proof.
 
@@ -441,7 +435,7 @@ class ReverseEntropy(Policy):
     """
 
     def __init__(self, eta: float = 0.5):
-        self.eta = _reverse_eta(eta)
+        self.eta = number(eta, "eta", above=0)
 
     def place(self, loads: np.ndarray) -> np.ndarray:
         "The minimiser of latency plus the entropy turned round."

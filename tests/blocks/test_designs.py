@@ -305,6 +305,44 @@ def test_lanes_cover(seed):
     assert route_exact(c, p, R).cost >= lone_bound(c, R) / CLOSE
 
 
+def test_lanes_for_clients_that_reach_some_servers():
+    "Everybody is served, and nothing is dearer than lanes on the servers that all reach."
+    rng = np.random.default_rng(15)
+    apart = together = 0
+    for _ in range(cases(800, few=80)):
+        n, C, kinds = int(rng.integers(4, 13)), int(rng.integers(2, 4)), int(rng.integers(1, 3))
+        kind = rng.integers(0, kinds, n)
+        M, tau = rng.integers(10, 30, kinds), rng.integers(1, 9, kinds)
+        rtt = clients_that_reach(rng, C, n)
+        rtt[:, ::2][rng.random(rtt[:, ::2].shape) < 0.7] = np.inf
+        c = Cluster(int(rng.integers(1, 6)), 2, 1, M[kind], tau[kind], rtt)
+        demand = rng.integers(0, 4, C)
+        p = lanes(c, demand)
+        common = np.flatnonzero(np.isfinite(rtt[demand > 0]).all(axis=0))
+        shared = lanes(c.take(common), demand) if len(common) else None
+        assert p is not None or shared is None
+        if p is None:
+            continue
+        cost = route_exact(c, p, demand).cost
+        assert (coverage(c, p) >= demand.sum()).all() and cost >= lone_bound(c, demand) / CLOSE
+        together, apart = together + (shared is not None), apart + (shared is None)
+    assert apart >= 5 and together >= 5, (apart, together)
+
+
+def test_shared_servers_are_dealt_to_who_has_least():
+    "Client 0 has a server of its own, so the one that both reach works for client 1."
+    c = Cluster(2, 2, 1, [8, 8], [1, 9], [[5, 5], [np.inf, 5]])
+    p = lanes(c, [1, 1])
+    # on the second server alone, both would take 5 + 2 · 9
+    assert p.m.tolist() == [2, 2] and route_exact(c, p, [1, 1]).cost == (7 + 23) / 2
+    # two regions, each with the fleet that no single design serves
+    near, out = [10] * 3, [np.inf] * 3
+    two = Cluster(4, 4, 1, [24, 6, 6] * 2, [10, 20, 20] * 2, [near + out, out + near])
+    assert lanes(two, [4, 4]).a.tolist() == [1, 4, 4] * 2 and sweep(two, [4, 4]).cost == 70
+    # one of them in want
+    assert lanes(two, [4, 40]) is None
+
+
 def test_lanes_in_units_cover_too():
     # 200 requests times 11 · 31 numbers of servers is too much, so requests are counted in twos
     c = fleet(40, 0.25)

@@ -26,6 +26,7 @@ from serving_or.blocks import (
     exit_bound,
     improve,
     lone_bound,
+    max_flow_placement,
     milp,
     route,
     route_exact,
@@ -381,3 +382,30 @@ def test_the_tight_form_has_the_same_optimum_and_a_better_relaxation(seed):
         return
     assert answer.value == pytest.approx(best)
     assert relaxation(loose) <= relaxation(tight) + 1e-6 and relaxation(tight) <= best + 1e-6
+
+
+def test_the_largest_flow_is_the_most_whole_sessions():
+    rng = np.random.default_rng(32)
+    met = 0
+    for _ in range(cases(200)):
+        n, L = int(rng.integers(1, 4)), int(rng.integers(1, 4))
+        rtt = rng.integers(1, 9, (2, n)).astype(float)
+        rtt[rng.random((2, n)) < 0.1] = np.inf
+        c = Cluster(L, 2, 1, rng.integers(2, 20, n), rng.integers(1, 9, n), rtt)
+        near = c.take(np.flatnonzero(np.isfinite(rtt).all(axis=0)))
+        every = zip(*placements(near)) if near.n else ()
+        most = max((coverage(near, Placement(*p)).min() for p in every), default=0)
+        if most == 0:
+            with pytest.raises(Infeasible):
+                max_flow_placement(c, 2)
+            continue
+        met += 1
+        placement = max_flow_placement(c, 2)
+        assert coverage(c, placement).min() == most
+        assert route_exact(c, placement, int(most)).cost > 0
+    assert met > 10
+    big = Cluster(70, 1, 1, [1000] * 20, [1] * 20, [1] * 20)
+    with pytest.raises(TooLarge):
+        max_flow_placement(big)
+    with pytest.raises(NotFound):
+        max_flow_placement(EXAMPLE_A, time_limit=0)

@@ -370,6 +370,16 @@ def test_slots_are_checked(slots):
             call(cluster, None)
 
 
+def test_slots_that_are_full_to_the_last_digit():
+    "Given as shares, added up in any order."
+    c = Cluster(3, 1, [0.1, 0.2, 0.3], [9.0], 1, [1], hop=[[0]])
+    place = Placement([1], [3])
+    for shares in ((0.1, 0.2, 0.3), (0.3, 0.2, 0.1), (0.2, 0.3, 0.1)):
+        slots = [sum(share / 0.3 for share in shares)]
+        assert cheapest(c, place, slots)[0][0] == 4 == route_direct(c, place, slots)[0][0]
+    assert np.isinf(cheapest(c, place, [2 * (1 - 1e-6)])[0][0])
+
+
 def test_slots_of_the_caller_stay():
     cluster = Cluster(2, 1, 1, [9, 9], [1, 1], [1, 1])
     slots = np.array([4.0, 4.0])
@@ -482,6 +492,9 @@ def test_forwarding_needs_hops_and_says_what_is_proved():
         with pytest.raises(ValueError, match="hop is None"):
             door(c, 1)
     far = replace(c, hop=np.full((2, 2), 5.0))
+    # by which halves a token can come in and leave, and these may differ
+    ways = replace(c, rtt=[10, 3], hop=[[0, 6], [5, 0]])
+    assert direct_floor(ways).rtt.tolist() == [[5 / 2 + 6 / 2, 3 / 2 + 3 / 2]]
     assert plan_direct(far, 0).cost == 0 == direct_bound(far, 0)
     with pytest.raises(Infeasible, match="no forwarded chain"):
         plan_direct(replace(far, memory=[4, 4]), 1)
@@ -497,7 +510,11 @@ def test_forwarding_needs_hops_and_says_what_is_proved():
 @pytest.mark.parametrize("seed", range(cases(200, 40)))
 def test_no_unit_of_time_breaks_a_tie(seed):
     "Sums that are equal in whole milliseconds differ in the last digit in other units."
-    cluster, placement = placed_cluster(seed)
+    rng, n, L = np.random.default_rng([seed, 16]), 9, 8
+    tau, rtt, hop = (rng.integers(1, 4, shape) for shape in (n, (2, n), (n, n)))
+    cluster = Cluster(L, 4, 1, rng.integers(20, 40, n), tau, rtt, hop=hop)
+    m = np.minimum(cluster.counts(1), rng.integers(1, 5, n))
+    placement = Placement(rng.integers(1, L - m + 2), m)
     slots = cluster.slots(placement.m)
     whole = cheapest(cluster, placement)[1], route_direct(cluster, placement)[1]
     chains = [bulk(cluster, placement, np.array([2, 3]), forward=f)[0] for f in (False, True)]
@@ -523,18 +540,17 @@ def test_a_client_that_is_stuck_does_not_stop_the_others():
 
 def test_ticks():
     "A program's times are the same in every unit, and its bound holds for the times as they were."
-    times = np.array([1 / 3, 0.1, 1e7, np.inf])
+    times = np.array([1 / 3, 0.1, 1e3, np.inf])
     c = Cluster(3, 1, 1, [9] * 4, [1, 2, 3, 4], times, prefill_tau=1, hop=np.ones((4, 4)))
-    small, scale = in_ticks(c, 0.1, most=1e5)
-    assert scale == 0.1 and small.rtt[0, 1:].tolist() == [1.0, 1e5, np.inf]
+    small, scale = in_ticks(c, 0.1)
+    assert scale == 0.1 and small.rtt[0, 1:].tolist() == [1.0, 1e4, np.inf]
     assert small.prefill_tau is None and small.hop is None
-    assert in_ticks(c, 0.1)[0].rtt[0, 2] == 1e8
     for unit in (1e-3, 1 / 3, 1e9):
         other = replace(c, tau=c.tau * unit, rtt=c.rtt * unit)
-        same, _ = in_ticks(other, 0.1 * unit, most=1e5)
+        same, _ = in_ticks(other, 0.1 * unit)
         assert same.rtt.tolist() == small.rtt.tolist() and same.tau.tolist() == small.tau.tolist()
     # the largest time where the scale says nothing; 1 where all are 0
-    assert in_ticks(c, 0.0)[1] == 1e7 == in_ticks(c, np.inf)[1]
+    assert in_ticks(c, 0.0)[1] == 1e3 == in_ticks(c, np.inf)[1]
     assert in_ticks(replace(c, tau=0, rtt=0), 0.0)[1] == 1.0
     # no chain's time is below what its ticks say, less the rounding
     rng = np.random.default_rng(0)
@@ -547,3 +563,30 @@ def test_ticks():
         assert (
             true - 2 * 8 * scale * 2.0**-36 <= out_of_ticks(bound, c, scale) * (1 + 1e-12) + 1e-12
         )
+
+
+def test_a_chain_may_not_come_back():
+    "Two fast servers for one block each: a way over both, and back, is no chain."
+    c = Cluster(3, 4, 1, [5, 5, 15], [1, 1, 100], [10] * 3, hop=np.ones((3, 3)))
+    # A, B and A again would take 5 + 1 + 1 + 1 + 1 + 1 + 5; the floor visits each once
+    assert direct_bound(c, 1) == 3 * 1 + 1 + 1 + 100
+    plan = plan_direct(c, 1)
+    assert plan.cost == plan.guarantee == 5 + 1 + 1 + 1 + 1 + 100 + 5 and plan.design == 1
+    assert plan.bound == 105 and plan.status == "feasible"
+    # where every server reaches itself in no time, hops matter and not the floor
+    slow = replace(c, hop=np.full((3, 3), 50.0), tau=[1, 1, 1])
+    assert direct_bound(slow, 1) == plan_direct(slow, 1).cost == 10 + 3
+
+
+def test_a_plan_for_servers_that_forward_tries_smaller_designs():
+    "Reserving for all requests costs a hop; for half of them there are two chains without."
+    c = Cluster(2, 4, 1, [10, 10], [1, 1], [2, 2], hop=np.ones((2, 2)))
+    plan = plan_direct(c, 2)
+    assert plan.cost == 4 and plan.design == 1 and plan.guarantee == np.inf
+    assert [chain.count for chain in plan.chains] == [1, 1] and len(plan.chains) == 2
+    safe = plan_direct(c, 2, most=1)
+    assert safe.cost == safe.guarantee == 5 and safe.design == 2
+    # clients count by their requests: nine of ten are near the second server, which ends the chain
+    two = Cluster(2, 4, 1, [25, 25], [1, 1], [[2, 9], [9, 2]], hop=np.full((2, 2), 50.0))
+    assert plan_direct(two, [0, 2]).chains[0].servers == (1,)
+    assert plan_direct(replace(two, memory=[20, 20]), [1, 4]).cost == (11 + 4 * 4) / 5

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from serving_or.experts import beyond_the_barrier
 from serving_or.experts.beyond_the_barrier import (
     account,
     best_eta,
@@ -37,7 +38,7 @@ def placements_anywhere(rng, k, m, rows):
 @pytest.mark.parametrize("m", [1, 2, 3, 6, 20])
 @pytest.mark.parametrize(
     "weight, eta",
-    [(1.0, 0.5), (1.0, 0.125), (1.0, 2.0), (1.0, 5.0), (2.5, best_eta(2.5)), (3.0, WHOLE)],
+    [(1.0, 0.5), (1.0, 0.125), (1.0, 2.0), (1.0, 5.0), (1.0, 50.0), (2.5, 3.0), (2.5, best_eta(2.5)), (3.0, WHOLE)],
 )
 def test_no_step_spends_more_than_it_may(m, weight, eta):
     rng, rows = np.random.default_rng(m), cases(700, 200)
@@ -67,7 +68,7 @@ def test_every_prefix_against_its_relaxation(case):
     problem = Problem(problem.loads[:6], problem.extra, problem.move_price, problem.start)
     runs = {
         eta: Schedule(problem, played(problem, ReverseEntropy(eta)))
-        for eta in (0.125, 0.25, 0.5, WHOLE, 1.0, 2.0, 4.0)
+        for eta in (0.125, 0.25, 0.5, WHOLE, 1.0, 2.0, 4.0, 30.0)
     }
     for t in range(1, problem.steps + 1):
         short = Problem(problem.loads[:t], problem.extra, problem.move_price, problem.start)
@@ -98,7 +99,7 @@ def test_whole_gpus_on_every_prefix(seed):
     path = played(problem, ReverseEntropy(best_eta(2.5)))
     slow, moved = threshold_mean(problem, path, common=True)
     assert np.all(np.cumsum(slow + problem.move_price * moved) <= 3.8119 * best)
-    for eta in (0.125, 0.25, 0.5, 1.0, 2.0, 4.0):
+    for eta in (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 30.0):
         s = Schedule(problem, played(problem, ReverseEntropy(eta)))
         assert np.all(reverse_factor(eta) * np.cumsum(s.latency) <= best)
         assert np.all(np.cumsum(s.costs) <= reverse_guarantee(eta) * best)
@@ -185,7 +186,7 @@ def test_best_eta_is_best():
 
 
 def test_what_the_factor_refuses():
-    for eta in (0.0, 8.0, np.nan, "x"):
+    for eta in (0.0, np.inf, np.nan, "x"):
         with pytest.raises(ValueError, match="eta is"):
             reverse_guarantee(eta)
     for weight in (0.5, np.nan, None):
@@ -202,6 +203,32 @@ def test_prefix_optima_end_at_the_optimum():
         assert np.all(np.diff(value) >= 0)
         moves = problem.move_price * np.maximum(every - problem.start, 0).sum(axis=1)
         assert np.isclose(value[0], (first + moves).min())
+
+
+def test_an_account_is_what_the_proof_adds_up():
+    """Other prices and weights, with the potential of the simple case written out."""
+    rng = np.random.default_rng(3)
+    r, (x, after, stood, other) = rng.exponential(9.0, 4), 6 * rng.dirichlet(np.ones(4), 4)
+    spent, allowed = account(r, (x, after), (stood, other), 0.5, 3.0)
+    rise = [
+        6 * (np.maximum(b - a, 0) ** 2 / (1 + b)).sum() for a, b in ((after, other), (x, stood))
+    ]
+    moves = [3 * np.maximum(b - a, 0).sum() for a, b in ((x, after), (stood, other))]
+    assert np.isclose(spent, (r / (1 + after)).max() + moves[0] + rise[0] - rise[1])
+    assert np.isclose(allowed, 2 * ((r / (1 + other)).max() + moves[1]))
+    spent, allowed = account(r, (x, x), (stood, stood), WHOLE, 3.0, 3.0)
+    assert np.isclose(spent, 3 * (r / (1 + x)).max())
+    assert np.isclose(allowed, 4.3723 * (r / (1 + stood)).max(), rtol=1e-4)
+
+
+def test_hindsight_of_the_live_example():
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        problem = Problem(rng.exponential(5.0, (5, 3)), 4, 1.0, [2, 1, 1])
+        paths = (beyond_the_barrier._hindsight(problem, parts) for parts in (1, 2))
+        whole, halves = (Schedule(problem, path).cost for path in paths)
+        assert np.isclose(whole, prefix_optima(problem)[-1])
+        assert relax(problem).value * (1 - 1e-9) <= halves <= whole * (1 + 1e-12)
 
 
 def test_the_live_examples_draw():

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from serving_or.experts.certificate import run
 from serving_or.experts.hindsight import dynamic_program, optimum
+from serving_or.experts.level_chain import chain_of, chain_rows, price, threshold_depths
 from serving_or.experts.model import Problem, Schedule, latency
 from serving_or.experts.policies import Chase, Myopic, Never, Policy, wait_cost
 from serving_or.experts.predictions import (
@@ -19,6 +20,7 @@ from serving_or.experts.predictions import (
     linear_weights,
     noisy,
     perfect,
+    planned,
     seasonal,
     softmax_weights,
     spoil,
@@ -27,7 +29,8 @@ from serving_or.experts.predictions import (
 from serving_or.experts.regularized_greedy import RegularizedGreedy, ReverseEntropy
 from serving_or.experts.rounding import Credit, Hysteresis, Threshold
 from serving_or.tools.generators import trace
-from tests.instances import draw_loads
+from serving_or.tools.programs import solve
+from tests.instances import AWKWARD, draw_loads
 from tests.long import cases
 
 EPS = [0.01, 0.25, 1.0, 4.0, 100.0]
@@ -393,6 +396,16 @@ def test_a_perfect_forecast_of_everything_is_the_optimum(m, k, T, seed):
         + problem.move_price * run(problem, Follow(last, 0)).moved[0],
         run(problem, Myopic()).costs[0],
     )
+
+
+def test_plans_are_exact_up_to_200_placements_and_else_the_best_threshold():
+    assert Schedule(AWKWARD, planned(AWKWARD)).cost == 22.0  # no threshold gives it
+    for seed in range(20):
+        problem = Problem(np.random.default_rng(seed).exponential(10, (8, 8)), 5)
+        chain = chain_of(problem)
+        u = solve(chain_rows(chain), relaxed=True).x[: chain.events]
+        least = min(price(chain, threshold_depths(chain, u, 6)).min(), price(chain, [0] * 8))
+        assert Schedule(problem, planned(problem)).cost <= least * (1 + 1e-9)
 
 
 def test_plans_of_many_experts_are_close_to_the_optimum_and_never_above_bounds():

@@ -495,3 +495,41 @@ def test_credit_never_moves_a_gpu_to_and_fro_for_rounding(scale):
             X = rounding.step(r, x)
             lost = latency(r, X) / max(latency(r, x), 5e-324)
             assert X.sum() == 4 and lost <= 3 * (1 + 1e-9) + 3 * (scale < 1)
+
+
+def test_targets_at_the_ends_of_their_bands():
+    rule = Threshold(theta=[0.5, 0.25])
+    rule.start([2, 2], 4)
+    assert rule.a.tolist() == [1, 1]  # of the start, less the thresholds
+    rule.step([1.0, 1.0], [1.4999, 2.5001])
+    assert rule.a.tolist() == [0, 2]
+    rule.step([1.0, 1.0], [1.5, 2.5])
+    assert rule.a.tolist() == [1, 2]
+    # a target that is just W below stays, and one that is a little further below does not
+    for x, stays in ((2.0, True), (2.001, False)):
+        rule = Hysteresis()
+        rule.start([0, 3], 3)
+        assert (rule.step([1.0, 1.0], [x, 3 - x]).tolist() == [0, 3]) == stays
+
+
+def test_hysteresis_remembers_targets_and_not_what_it_holds():
+    "The GPU that nobody asked for stays in place, and is not what the band is compared with."
+    rule = Hysteresis()
+    rule.start([2, 1], 3)
+    assert rule.step([1.0, 1.0], [0.0, 3.0]).tolist() == [2, 1] and rule.a.tolist() == [0, 1]
+    assert rule.step([1.0, 1.0], [2.5, 0.5]).tolist() == [2, 1] and rule.a.tolist() == [1, 0]
+
+
+def test_gpus_are_taken_where_the_placement_wants_them_least():
+    rule = Hysteresis()
+    rule.start([0, 2, 2], 4)
+    assert rule.step([1.0, 1.0, 1.0], [2.5, 0.1, 1.4]).tolist() == [1, 1, 2]
+    rule.start([0, 2, 2], 4)
+    rule.step([1.0, 1.0, 1.0], [1.9, 0.1, 2.0])
+    assert rule.step([1.0, 1.0, 1.0], [2.1, 1.3, 0.6]).tolist() == [1, 2, 1]
+    assert rule.a.tolist() == [1, 0, 0]
+    # two donors, of which the second has the larger surplus; and a need met is enough
+    rule = Credit()
+    rule.start([0, 2, 2], 4, 1.0)
+    assert rule.step([8.0, 0.1, 0.1], [1.0, 1.9, 1.1]).tolist() == [1, 2, 1]
+    assert rule.credit >= 1.0 and rule.step([8.0, 0.1, 0.1], [1.0, 1.9, 1.1]).tolist() == [1, 2, 1]
