@@ -82,7 +82,21 @@ def limits():
         print(f"{kind:10s} {', '.join(row)}", flush=True)
 
 
+def largest():
+    "Short limits at the largest size; the bound is divided by that of the whole certificate."
+    print("\n1,024 experts, 256 extra GPUs, 200 steps: seconds, bound / certificate, cost / bound")
+    for kind in KINDS:
+        problem, row = Problem(trace(kind, 1024, 200, 25, seed=1), 256), []
+        whole = play(problem, Never()).bound
+        for limit in (0.0, 2.0, 10.0):
+            seconds, found = timed(lambda: optimum(problem, time_limit=limit))
+            part = f"{found.bound / whole:.3f}, {found.ratio:.2f}"
+            row.append(f"{limit:g} s ({seconds:.2f} s): {part}")
+        print(f"{kind:10s} {'; '.join(row)}", flush=True)
+
+
 def run(ours=OURS, theirs=THEIRS, proof=PROOF):
     large(ours, theirs)
     proofs(proof)
     limits()
+    largest()

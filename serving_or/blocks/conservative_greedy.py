@@ -269,7 +269,7 @@ def spread_by_reach(
         spread(a, room[mine].min(axis=0), np.array([j]), m, f)
         room[np.ix_(mine, np.arange(a[j] - 1, a[j] - 1 + m[j]))] += f[j]
 
-# %% ../../nbs/blocks/07_conservative_greedy.ipynb #defc3176
+
 def windows_by_reach(
     groups: np.ndarray,
     wanted: np.ndarray,

@@ -182,6 +182,23 @@ def test_the_limit_says_nothing_while_requests_are_without_a_server(name):
     assert all(b.limit >= found[-1].value * (1 - 1e-6) for b in found)
 
 
+def test_a_client_without_requests_is_nobody_s_neighbour():
+    c = Cluster(1, 1, 1, [9], [1], [[0], [10]])
+    for bound in (aggregate_bound, lone_bound):
+        assert bound(c, [0, 2]) == 11
+    assert chain_bound(c, [0, 2]).value == pytest.approx(11)
+
+
+@pytest.mark.parametrize("name", ["chains", "strip", "exits"])
+def test_what_is_out_of_reach_helps_nobody(name):
+    "There is room for all, but not where client 0 can go."
+    bound = {"chains": chain_bound, "strip": strip_bound, "exits": exit_bound}[name]
+    c = Cluster(1, 1, 1, [3, 50], [1, 1], [[0, np.inf], [0, 0]])
+    assert bound(c, [2, 5]).value == pytest.approx(1)
+    with pytest.raises(Infeasible):
+        bound(c, [3, 5])
+
+
 def test_an_example_where_the_bound_is_not_the_optimum():
     c = Cluster(4, 4, 1, [24, 6, 6], [10, 20, 20], [10, 10, 10])
     assert chain_bound(c, 4).value <= 70 and optimum(c, 4) == pytest.approx(70)
@@ -301,6 +318,17 @@ def test_the_exit_program_is_exact_for_single_servers_and_a_bound_for_groups(see
     for groups in (None, 0 * alone, alone):
         relaxed = solve(exit_program(c, demand, groups=groups).program, relaxed=True)
         assert relaxed.bound <= best * (1 + 1e-9) + 1e-9
+
+
+@pytest.mark.parametrize("seed", range(cases(300, 25)))
+def test_exits_count_visits_at_least_as_well_as_all_together(seed):
+    "The lines of each server hold in all groups, also of servers that differ."
+    c, demand, best = enumerated(seed)
+    if best == np.inf:
+        return
+    for groups in (None, np.zeros(c.n, int)):
+        relaxed = solve(exit_program(c, demand, groups=groups).program, relaxed=True)
+        assert relaxed.value >= aggregate_bound(c, demand) * (1 - 1e-7) - 1e-9
 
 
 @pytest.mark.parametrize("seed", range(cases(400, 40)))

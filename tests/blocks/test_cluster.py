@@ -616,3 +616,24 @@ def test_memories_that_are_full_to_the_last_digit():
     assert with_caches.longest(1)[0].tolist() == [3, 2, 1]
     assert with_caches.sessions([3], [1]).tolist() == [1.0]
     assert with_caches.earliest([1], [4], with_caches.slots([3], [1])).tolist() == [1]
+
+
+def test_a_server_that_one_kind_of_token_cannot_reach():
+    "A whole request needs both, so the weighted cluster does without the server."
+    far = np.inf
+    c = Cluster(2, 4, 1, [9] * 3, 1, [2, far, 4], prefill_rtt=[far, 3, 8])
+    for output in (1, 2, 1e9, far):
+        assert np.isinf(c.weighted(output).rtt[0]).tolist() == [True, True, False]
+    assert c.weighted(4).rtt[0, 2] == 8 / 4 + 3 * 4 / 4
+
+
+def test_too_many_times_are_refused_before_they_are_built(tmp_path):
+    path = tmp_path / "cluster.yaml"
+    many = "\n".join(f"  - {{name: c{i}, rtt: 1 ms}}" for i in range(101))
+    head, _, _ = FILE.partition("clients:")
+    kinds = "\n".join(
+        f"  - {{name: s{i}, count: 10000, memory: 9 GB, tau: 1 ms}}" for i in range(10)
+    )
+    path.write_text(f"{head.partition('servers:')[0]}servers:\n{kinds}\nclients:\n{many}\n")
+    with pytest.raises(BadFile, match="at most 10,000,000 servers times clients"):
+        Cluster.from_yaml(path)

@@ -170,6 +170,10 @@ def test_of_equal_rents_the_fastest_stays():
     # a rent that two kinds share: seven slow servers or one fast one
     c = Cluster(1, 1, 1, [2, 2, 9], [5, 5, 1], [1, 1, 1], rent=[0.5, 0.5, 1.0])
     assert [(r, plan.cost) for r, _, plan in rental(c, 1).points] == [(0.5, 6), (1.0, 2)]
+    # the same rent and the same time: fewer servers
+    c = Cluster(2, 1, 1, [4, 2, 2], [1, 1, 1], [2, 1, 1], rent=[2.0, 1.0, 1.0])
+    assert [(r, u, plan.cost) for r, u, plan in rental(c, 1).points] == [(2, (1, 0), 4)]
+    c = Cluster(1, 1, 1, [2, 2, 9], [5, 5, 1], [1, 1, 1])
     c = replace(c, rent=[0.1, 0.2, 0.2])
     assert [r for r, _, _ in rental(c, 1).points] == [0.1, 0.2]
 

@@ -480,6 +480,37 @@ def test_limits_are_kept_at_the_largest_size(limit):
     assert s.status == "time_limit" and s.bound >= best_level(p.loads, 256).sum() * (1 - 1e-9)
 
 
+def test_nothing_is_set_up_that_has_no_time(monkeypatch, large):
+    def refuse(*_, **__):
+        raise AssertionError("there was no time for this")
+
+    for name in ("relax", "solve", "chain_rows"):
+        monkeypatch.setattr(hindsight, name, refuse)
+    assert optimum(Problem(trace("ar", 8, 12, 25, seed=1), 8), 0).status == "time_limit"
+
+
+def test_a_certificate_that_was_cut_off_counts_the_lowest_latencies_of_the_rest():
+    class Steps:
+        def __init__(self, steps):
+            self.left = steps
+
+        def over(self):
+            self.left -= 1
+            return self.left < 0
+
+    rest_counted = 0
+    for seed in range(60):
+        p, n = small(seed), seed % 5
+        lowest, best = np.atleast_1d(best_level(p.loads, p.extra)), best_schedule(p)
+        proved = hindsight._certified(p, lowest, Steps(n))
+        if 0 < n < p.steps:
+            least = run(p, Never()).bounds[n - 1] + lowest[n:].sum()
+            assert proved >= least * (1 - 1e-8)
+            rest_counted += least > lowest.sum() * 1.01
+        assert lowest.sum() <= proved <= best * (1 + 1e-12)
+    assert rest_counted > 3
+
+
 def test_what_the_certificate_proves_when_there_was_no_time():
     for seed in range(60):
         p = small(seed)

@@ -110,6 +110,18 @@ def test_depths_price_path(seed):
         assert price(chain, depths(chain, x)) <= Schedule(p, x).cost + 1e-9
 
 
+def test_paths_cost_no_more_than_prices_where_room_is_short():
+    "Many copies wait, for different steps: which of them to drop matters."
+    for seed in range(40):
+        g = np.random.default_rng(seed)
+        p = Problem(
+            g.exponential(10, (14, 7)), 6, 2.0, np.bincount(g.integers(0, 7, 6), minlength=7)
+        )
+        chain = chain_of(p)
+        depth = np.array([g.integers(0, n + 1) for n in chain.lengths])
+        assert Schedule(p, path(chain, depth)).cost <= price(chain, depth) * (1 + 1e-12)
+
+
 # The program
 
 
@@ -166,6 +178,13 @@ def test_thresholds():
     taken = np.bincount(chain.step[u >= 0.4], minlength=20)
     assert any(np.array_equal(d, taken) for d in found)
     assert len(np.unique(found, axis=0)) == len(found)
+
+
+def test_thresholds_between_those_of_the_grid():
+    chain = chain_of(Problem([[9.0, 0.0], [0.0, 9.0]], 2, 1.0, [1, 1]))
+    assert chain.lengths.tolist() == [2, 2]
+    found = threshold_depths(chain, [0.47, 0.45, 0.46, 0.44], grid=2)
+    assert found.tolist() == [[0, 0], [1, 0], [1, 1], [2, 1], [2, 2]]
 
 
 def test_half_an_event():
