@@ -382,6 +382,9 @@ def choice(value: Any, name: str, allowed: Iterable[Any]) -> Any:
 #| code-fold: true
 def _numbers(values: Any, name: str) -> np.ndarray:
     "Anything that is an array of numbers, as float64; a fresh array."
+    if type(values) is np.ndarray and values.dtype.kind in "iuf":
+        with np.errstate(over="ignore"):
+            return np.array(values, dtype=float, order="C")
     if np.ma.is_masked(values):
         at = _first(np.ma.getmaskarray(values))
         raise ValueError(f"{_at(name, at)} is masked; it must be a number")

@@ -109,6 +109,7 @@ def test_the_checker_refuses(place, chains, requests, bound, rule):
         (dict(status="optimal", bound=79.9), "status"),
         (dict(status="optimal", bound=80, scope="placement"), "status"),
         (dict(guarantee=79), "guarantee"),
+        (dict(guarantee=80 * (1 - 1e-7)), "guarantee"),
         (dict(design=5), "design"),
         (dict(bound=60, scope="relayed", forward=True), "bound"),
     ],

@@ -152,3 +152,27 @@ def test_only_the_package_answers():
     assert answer("serving_or.tools.live:slowest_first", '{"k": 4}') == slowest_first(4)
     with pytest.raises(ValueError, match="not a module of serving_or"):
         answer("os:getcwd", "{}")
+
+
+def _spread(k=0):
+    "A name that two modules of the package have."
+
+
+def test_details_that_a_reader_would_stumble_over(monkeypatch):
+    # 0.3 / 0.1 is a little less than 3
+    (tenths,) = controls(lambda x=0.0: x, x=(0.0, 0.3, 0.1))
+    assert tenths.values == (0.0, 0.1, 0.2, 0.3)
+    (price,) = controls(lambda move_price=1: price, move_price=(1, 2))
+    assert price.words == "move price"
+    with pytest.raises(ValueError, match="tools.live.*tools.programs"):
+        exported(_spread)
+    # a picture's end tags do not end the element that holds it
+    html = page(slowest_first, controls(slowest_first, k=(0, 4)), ["numpy"])
+    assert html.split('class="live-states">')[1].count("</") == 2
+    # a picture beyond the limit is stored once
+    monkeypatch.setattr(live, "BYTES", len(slowest_first()) // 2)
+    html = page(slowest_first, controls(slowest_first, k=(0, 12)), ["numpy"])
+    assert list(states_of(html)) == ["4"]
+    monkeypatch.delenv("SERVING_OR_BOOK", raising=False)
+    menu = interact(moved, load={"like each other": "even"}).children[0]
+    assert list(menu.options) == [("like each other", "even")]

@@ -195,3 +195,31 @@ def test_bars_that_are_not_finite_are_not_drawn(stacked):
     zeros = bars("abc", {"x": [1, 0, 3], "y": [2, 5, 0]}, stacked=stacked)
     where = [[r.get(k) for k in ("x", "y", "height")] for r in shapes(picture, "rect")]
     assert where == [[r.get(k) for k in ("x", "y", "height")] for r in shapes(zeros, "rect")]
+
+
+def test_ticks_reach_both_ends_and_a_flat_axis_has_a_length():
+    assert ticks(0, 6, most=6).tolist() == [0, 1, 2, 3, 4, 5, 6]
+    written = [t.text for t in shapes(bars("a", {"x": [0]}), "text")]
+    assert "0" in written and "1" in written and "2" not in written
+
+
+def test_a_step_is_named_in_its_middle_and_a_bar_stands_on_the_axis():
+    picture = lines({"x": [1, 2]}, step=True)
+    (pen,) = pens(picture)
+    ends = [float(v) for v in re.findall(r"[MH]([0-9.]+)", pen.get("d"))]
+    middle = (ends[0] + ends[1]) / 2
+    names = {t.text: float(t.get("x")) for t in shapes(picture, "text") if t.get("y") == "232"}
+    assert names["1"] == pytest.approx(middle, abs=0.1)
+    side, above = (
+        [{k: float(r.get(k)) for k in ("y", "width", "height")} for r in shapes(p, "rect")]
+        for p in (bars("a", {"x": [1], "y": [2]}, stacked=s) for s in (False, True))
+    )
+    assert len({r["y"] + r["height"] for r in side}) == 1
+    assert above[1]["y"] + above[1]["height"] == pytest.approx(above[0]["y"])
+    # one bar on the other is as wide as two side by side
+    assert above[0]["width"] == pytest.approx(2 * side[0]["width"] + 1, abs=0.2)
+
+
+def test_a_small_end_is_said():
+    assert "ends at 0.005" in lines({"x": [1, 0.005]})
+    assert "ends at 0" in lines({"x": [1, 1e-13]})
