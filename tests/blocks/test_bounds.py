@@ -320,6 +320,17 @@ def test_the_exit_program_is_exact_for_single_servers_and_a_bound_for_groups(see
         assert relaxed.bound <= best * (1 + 1e-9) + 1e-9
 
 
+@pytest.mark.parametrize("seed", range(cases(300, 25)))
+def test_exits_count_visits_at_least_as_well_as_all_together(seed):
+    "The lines of each server hold in all groups, also of servers that differ."
+    c, demand, best = enumerated(seed)
+    if best == np.inf:
+        return
+    for groups in (None, np.zeros(c.n, int)):
+        relaxed = solve(exit_program(c, demand, groups=groups).program, relaxed=True)
+        assert relaxed.value >= aggregate_bound(c, demand) * (1 - 1e-7) - 1e-9
+
+
 @pytest.mark.parametrize("seed", range(cases(400, 40)))
 def test_a_plan_is_a_solution_of_the_exit_program_at_its_cost(seed):
     rng = np.random.default_rng(seed)
