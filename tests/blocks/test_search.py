@@ -1,6 +1,6 @@
 "The search: never worse, in time, no bound of a part taken for the whole; its steps."
 
-from time import process_time
+from time import perf_counter, process_time
 
 import numpy as np
 import pytest
@@ -93,14 +93,19 @@ def test_bounds_that_contradict_a_plan_are_refused():
     assert improve(plan, time_limit=2, bound=chain_bound(THREE, 4).value).cost == 80
 
 
+def both_clocks():
+    "Processor and wall time: several threads add to the first, other processes to the second."
+    return np.array([process_time(), perf_counter()])
+
+
 def test_time_is_kept():
     hard = fleet(60, 0.2)
     swept = sweep(hard, 300)
     improve(cg_bprr(THREE, 4), time_limit=0.1)
     for limit in (0.0, 0.5, 1.0):
-        began = process_time()
+        began = both_clocks()
         plan = improve(swept, time_limit=limit)
-        assert process_time() - began < limit + 0.5
+        assert (both_clocks() - began).min() < limit + 0.5
         assert plan.cost <= swept.cost and plan.status == "time_limit"
 
 
@@ -118,14 +123,14 @@ def test_every_size_keeps_every_limit(limit):
     sizes = [(THREE, 4), (unlike(40, 20), 12), (fleet(60, 0.2), 60), (fleet(1000, 0.2), 5000)]
     for c, R in [*sizes, (many, 1000)]:
         start = sweep(c, R, most=3)
-        began = process_time()
+        began = both_clocks()
         plan = improve(start, time_limit=limit)
-        assert process_time() - began < limit + max(0.5, 0.2 * limit)
+        assert (both_clocks() - began).min() < limit + max(0.5, 0.2 * limit)
         assert plan.bound <= plan.cost <= start.cost
         # the sweep itself always tries one design
-        began = process_time()
+        began = both_clocks()
         assert sweep(c, R, time_limit=limit).cost >= plan.bound
-        assert process_time() - began < limit + 0.5
+        assert (both_clocks() - began).min() < limit + 0.5
 
 
 def reached_by_some(rng, clients, n):
