@@ -349,7 +349,7 @@ def check_memory(cluster: Cluster, placement: Placement, chains: Sequence[Chain]
     """
     a, m = placement.a, placement.m
     slots, used = cluster.slots(m, a), slots_used(cluster, chains)
-    for j in np.flatnonzero((slots < 0) | (used > slots))[:1].tolist():
+    for j in np.flatnonzero(used > slots)[:1].tolist():
         unit = cluster.memory_unit
         left, needed = f"{max(slots[j], 0):.0f} block caches", f"{used[j]:.0f}"
         if np.ndim(cluster.cache_size):
