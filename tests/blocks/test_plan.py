@@ -338,3 +338,31 @@ def test_the_live_example_answers_everywhere():
     for blocks in (1, 2, 3):
         for requests in range(5):
             assert tried(blocks, requests).count("<svg") == 1
+
+
+def test_what_may_be_reserved_depends_on_where_a_span_begins():
+    c = Cluster(4, [1, 1, 8, 8], 1, [20, 20], 1, [1, 1])
+    place, way = Placement([1, 3], [2, 2]), [Chain(0, (0, 1), (2, 2))]
+    assert c.longest(3)[:, [0, 2]].tolist() == [[3, 1], [3, 1]]
+    assert check(c, place, way, 1, design=2).design == 2
+    with pytest.raises(BadPlan, match="holds 2 blocks from block 3 on") as caught:
+        check(c, place, way, 1, design=3)
+    assert (caught.value.rule, caught.value.server) == ("design", 1)
+
+
+def test_small_caches_take_their_share_of_a_slot():
+    c = Cluster(2, 1, [1, 4], [1 + 3, 1 + 12], 1, [1, 1])
+    place = Placement([1, 2], [1, 1])
+    plan = check(c, place, [Chain(0, (0, 1), (1, 1), 3)], 3)
+    assert plan.to_frame()["caches, bytes"].tolist() == [3, 12]
+    with pytest.raises(BadPlan, match="leave 3 for caches, the chains need 4") as caught:
+        check(c, place, [Chain(0, (0, 1), (1, 1), 4)], 4)
+    assert (caught.value.rule, caught.value.server) == ("memory", 0)
+
+
+def test_a_server_is_run_to_its_end():
+    c = Cluster(3, 1, 1, [9, 9], 1, [1, 1])
+    place = Placement([1, 2], [2, 2])
+    assert check(c, place, [Chain(0, (0, 1), (2, 1))], 1).cost == 5
+    with pytest.raises(BadPlan, match="run to its end"):
+        check(c, place, [Chain(0, (0, 1), (1, 2))], 1)

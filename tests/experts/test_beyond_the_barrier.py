@@ -38,7 +38,16 @@ def placements_anywhere(rng, k, m, rows):
 @pytest.mark.parametrize("m", [1, 2, 3, 6, 20])
 @pytest.mark.parametrize(
     "weight, eta",
-    [(1.0, 0.5), (1.0, 0.125), (1.0, 2.0), (1.0, 5.0), (1.0, 50.0), (2.5, 3.0), (2.5, best_eta(2.5)), (3.0, WHOLE)],
+    [
+        (1.0, 0.5),
+        (1.0, 0.125),
+        (1.0, 2.0),
+        (1.0, 5.0),
+        (1.0, 50.0),
+        (2.5, 3.0),
+        (2.5, best_eta(2.5)),
+        (3.0, WHOLE),
+    ],
 )
 def test_no_step_spends_more_than_it_may(m, weight, eta):
     rng, rows = np.random.default_rng(m), cases(700, 200)
