@@ -341,6 +341,12 @@ def test_shared_servers_are_dealt_to_who_has_least():
     assert lanes(two, [4, 4]).a.tolist() == [1, 4, 4] * 2 and sweep(two, [4, 4]).cost == 70
     # one of them in want
     assert lanes(two, [4, 40]) is None
+    # a server for one session each; the largest, which both reach, must work for client 0
+    c = Cluster(2, 2, 1, [6.5, 6, 7], [1] * 3, [[5, np.inf, 5], [np.inf, 5, 5]])
+    assert lanes(c, [2, 1]).m.tolist() == [2, 2, 2] and lanes(c, [2, 2]) is None
+    # one's own server at 30 and the shared one at 23 cost more than twice the shared one
+    c = Cluster(2, 2, 1, [8] * 3, [12, 12, 9], [[6, np.inf, 5], [np.inf, 6, 5]])
+    assert lanes(c, [1, 1]).m.tolist() == [0, 0, 2]
 
 
 def test_lanes_in_units_cover_too():
