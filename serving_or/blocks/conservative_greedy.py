@@ -212,7 +212,7 @@ def nested(groups: np.ndarray) -> bool:
     common, size = kinds.T @ kinds, kinds.sum(axis=0)
     return bool(((common == 0) | (common == np.minimum.outer(size, size))).all())
 
-# %% ../../nbs/blocks/07_conservative_greedy.ipynb #f3747e85
+
 def tile_by_reach(
     groups: np.ndarray, m: np.ndarray, pace: np.ndarray, blocks: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

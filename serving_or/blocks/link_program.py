@@ -105,7 +105,7 @@ class _Dealing:
         if i < len(self.wanted):
             self.requests(i, 0, self.wanted[i], slots, total, chains)
         elif total < self.best:
-            self.best, self.chains = total, chains
+            self.best, self.chains = total, [Chain(*chain) for chain in chains]
 
     def requests(self, i, at, rest, slots, total, chains):
         "Deal out what is left of client i to its offers from number ``at`` on."
@@ -122,7 +122,7 @@ class _Dealing:
         for q in range(int(min(rest, room)), -1, -1):
             left = slots.copy()
             left[list(servers)] -= q * taken
-            more = [Chain(self.clients[i], servers, blocks, q)] if q else []
+            more = [(self.clients[i], servers, blocks, q)] if q else []
             self.requests(i, at + 1, rest - q, left, total + q * cost, chains + more)
 
 # %% ../../nbs/blocks/05_link_program.ipynb #83092d20

@@ -14,6 +14,7 @@ from serving_or.blocks.bounds import chain_bound
 from serving_or.blocks.cluster import Cluster
 from serving_or.blocks.conservative_greedy import ORDERS, NoPlacement, cg_bprr, place_for
 from serving_or.blocks.designs import (
+    _trials,
     candidate_designs,
     lanes,
     petals_like,
@@ -200,6 +201,15 @@ def test_sweep_of_several_clients_is_the_best_order():
     assert np.isclose(sweep(c, demand, orders=("max", "mean")).cost, min(alone[:2]))
 
 
+def test_orders_that_agree_are_tried_once():
+    "With one client all do, though a mean of equal times may differ in its last digits."
+    rng = np.random.default_rng(0)
+    for R in (3, 7, 49):
+        c = Cluster(5, 1, 0.1, rng.uniform(9, 20, 30), np.ones(30), rng.uniform(1, 99, 30))
+        tried = list(_trials(c, np.array([R]), tuple(ORDERS), 64))
+        assert [design for _, design, _ in tried] == candidate_designs(c, R)[::-1].tolist()
+
+
 def test_designs_are_all_that_matter():
     rng = np.random.default_rng(5)
     for _ in range(60):
@@ -341,6 +351,12 @@ def test_shared_servers_are_dealt_to_who_has_least():
     assert lanes(two, [4, 4]).a.tolist() == [1, 4, 4] * 2 and sweep(two, [4, 4]).cost == 70
     # one of them in want
     assert lanes(two, [4, 40]) is None
+    # a server for one session each; the largest, which both reach, must work for client 0
+    c = Cluster(2, 2, 1, [6.5, 6, 7], [1] * 3, [[5, np.inf, 5], [np.inf, 5, 5]])
+    assert lanes(c, [2, 1]).m.tolist() == [2, 2, 2] and lanes(c, [2, 2]) is None
+    # one's own server at 30 and the shared one at 23 cost more than twice the shared one
+    c = Cluster(2, 2, 1, [8] * 3, [12, 12, 9], [[6, np.inf, 5], [np.inf, 6, 5]])
+    assert lanes(c, [1, 1]).m.tolist() == [0, 0, 2]
 
 
 def test_lanes_in_units_cover_too():

@@ -250,6 +250,22 @@ def test_a_stopped_search_keeps_what_the_start_has_proved():
     assert late.bound <= 80 and late.cost == 90 and late.status == "time_limit"
 
 
+def test_a_bound_of_another_cluster_is_not_kept():
+    begun = milp(replace(EXAMPLE_B, rtt=[90, 10, 10]), 4)
+    late = milp(EXAMPLE_B, 4, time_limit=0, start=begun)
+    assert begun.bound > 80 and late.bound <= 80 <= late.cost
+
+
+def test_equal_servers_start_in_order_and_long_visits_cost_their_entries():
+    same = Cluster(4, 2, 1, [12, 12, 12], [2, 2, 2], [1, 1, 1])
+    program = block_line_program(same, np.array([3]))
+    first = solve(program).x[program.at["s"]] @ np.arange(1, 5)
+    assert (np.diff(first) > -1e-6).all()
+    # one client, one request, a block a server: four hops, also in the relaxation
+    small = Cluster(4, 4, 1, [5] * 4, [1] * 4, [10] * 4)
+    assert relaxation(block_line_program(small, np.array([1]))) == pytest.approx(44)
+
+
 @pytest.mark.parametrize("time_limit", [-0.001, np.nan, "1", True])
 def test_a_time_limit_that_is_none_is_refused(time_limit):
     with pytest.raises(ValueError, match="time_limit"):
