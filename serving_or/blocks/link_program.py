@@ -340,15 +340,15 @@ def _theorem(n, tau, rtt, L=4):
 # %% ../../nbs/blocks/05_link_program.ipynb #6f555a8b
 #| code-fold: true
 def circles(tau: int = 10, rtt: int = 30) -> Picture:
-    """The relaxation of the link program on two to five servers that are all alike, beside the
+    """The relaxation of the link program on two to four servers that are all alike, beside the
     theorem's limit and the optimum.
     """
-    n = np.arange(2, 6)
+    n = np.arange(2, 5)
     proved = [relaxation(paper_program(_alike(k, tau, rtt), np.array([1]))) for k in n.tolist()]
     optimum = rtt + 4 * tau
     return lines(
         {
-            "optimum": np.full(4, float(optimum)),
+            "optimum": np.full(n.size, float(optimum)),
             "relaxation": proved,
             "the theorem's limit": _theorem(n, tau, rtt),
         },

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from .cluster import TOLERANCE, Cluster
-from .conservative_greedy import order_rtt, tidy
+from .conservative_greedy import order_rtt, place_for, tidy
 from .designs import sweep_for
-from .plan import Plan, spans
-from .routing import lone_bound
+from .plan import Plan, checked, spans
+from .routing import bulk, lone_bound
 from serving_or.tools.answers import (
     Clock,
     Infeasible,
@@ -71,7 +71,7 @@ def rented(cluster: Cluster, demand: np.ndarray, offers, counts) -> Cluster:
     return cluster.take(np.concatenate(take).astype(int))
 
 # %% ../../nbs/blocks/12_renting.ipynb #22535ca9
-def _points(cluster, demand, offers, clock: Clock, show: Callable) -> Iterator:
+def _points(cluster, demand, offers, planned: Callable, clock: Clock, show: Callable) -> Iterator:
     "Rent, numbers and plan of each rental that is faster than all cheaper ones; None when stopped."
     best, floor = np.inf, lone_bound(cluster, demand)
     for rent, counts in rentals(cluster, demand, offers):
@@ -84,7 +84,7 @@ def _points(cluster, demand, offers, clock: Clock, show: Callable) -> Iterator:
         try:
             if lone_bound(some, demand) >= best * (1 - 1e-9):
                 continue
-            plan = sweep_for(some, demand, Clock(clock.left()))
+            plan = planned(some, demand, Clock(clock.left()))
         except (Infeasible, NotFound):
             continue
         if plan.cost < best * (1 - 1e-9):
@@ -313,7 +313,7 @@ def rental(
         )
         raise TooLarge(message, size=int(min(size, 2**53)), limit=MOST_RENTALS)
     with progress(verbose, "rental", time_limit) as line:
-        points = list(_points(cluster, demand, offers, clock, line.show))
+        points = list(_points(cluster, demand, offers, sweep_for, clock, line.show))
     complete = None not in points
     found = _undominated([point for point in points if point is not None])
     return Frontier(cluster, demand, tuple(map(tuple, offers)), tuple(found), complete)
@@ -326,9 +326,31 @@ def _large_and_small() -> Cluster:
     return Cluster(8, 4, 1, memory, tau, [12, 16, 20, 5, 8, 10, 14], rent=rent, servers=names)
 
 
+def _greedily(cluster: Cluster, demand: np.ndarray, clock: Clock) -> Plan:
+    "The cheapest plan of all designs, each routed greedily: a sweep without a solver."
+    best, R = None, demand.sum()
+    for design in range(R, 0, -1):
+        placement, capacity = place_for(cluster, demand, design, "max")
+        chains, total, rest = bulk(cluster, placement, demand)
+        served = (capacity >= R).all() and not rest.any()
+        if served and (best is None or total < best[0]):
+            best = total, placement, chains
+    if best is None:
+        raise NotFound("no design places all requests")
+    return checked(cluster, *best[1:], demand)
+
+
+def _what_can_be_rented(requests: int) -> Frontier:
+    "The frontier of these servers, found without a solver."
+    cluster, demand = _large_and_small(), np.array([requests])
+    offers, show = kinds(cluster), lambda value, bound: None
+    points = list(_points(cluster, demand, offers, _greedily, Clock(None), show))
+    return Frontier(cluster, demand, tuple(map(tuple, offers)), tuple(_undominated(points)), True)
+
+
 def what_to_rent(target=60, requests=4):
     """The frontier of a small fleet, and the cheapest rental that meets a target."""
-    frontier = rental(_large_and_small(), requests, time_limit=None)
+    frontier = _what_can_be_rented(requests)
     point = frontier.cheapest(target)
     if point is None:
         return Picture(frontier.plot() + f"<p>Nothing on offer meets {target} ms.</p>")

@@ -14,6 +14,7 @@ from serving_or.blocks.bounds import chain_bound
 from serving_or.blocks.cluster import Cluster
 from serving_or.blocks.conservative_greedy import ORDERS, NoPlacement, cg_bprr, place_for
 from serving_or.blocks.designs import (
+    _trials,
     candidate_designs,
     lanes,
     petals_like,
@@ -198,6 +199,15 @@ def test_sweep_of_several_clients_is_the_best_order():
     alone = [sweep(c, demand, orders=order).cost for order in ORDERS]
     assert np.isclose(sweep(c, demand).cost, min(alone))
     assert np.isclose(sweep(c, demand, orders=("max", "mean")).cost, min(alone[:2]))
+
+
+def test_orders_that_agree_are_tried_once():
+    "With one client all do, though a mean of equal times may differ in its last digits."
+    rng = np.random.default_rng(0)
+    for R in (3, 7, 49):
+        c = Cluster(5, 1, 0.1, rng.uniform(9, 20, 30), np.ones(30), rng.uniform(1, 99, 30))
+        tried = list(_trials(c, np.array([R]), tuple(ORDERS), 64))
+        assert [design for _, design, _ in tried] == candidate_designs(c, R)[::-1].tolist()
 
 
 def test_designs_are_all_that_matter():
