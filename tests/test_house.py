@@ -21,6 +21,7 @@ from numpydoc import validate
 from numpydoc.docscrape import NumpyDocString
 from pybtex.database import parse_file
 
+from serving_or.tools import live
 from tests.tree import ROOT, sources
 
 sys.path.insert(0, str(ROOT / "book" / "_ext"))
