@@ -340,15 +340,15 @@ def _theorem(n, tau, rtt, L=4):
 # %% ../../nbs/blocks/05_link_program.ipynb #6f555a8b
 #| code-fold: true
 def circles(tau: int = 10, rtt: int = 30) -> Picture:
-    """The relaxation of the link program on two to five servers that are all alike, beside the
+    """The relaxation of the link program on two to four servers that are all alike, beside the
     theorem's limit and the optimum.
     """
-    n = np.arange(2, 6)
+    n = np.arange(2, 5)
     proved = [relaxation(paper_program(_alike(k, tau, rtt), np.array([1]))) for k in n.tolist()]
     optimum = rtt + 4 * tau
     return lines(
         {
-            "optimum": np.full(4, float(optimum)),
+            "optimum": np.full(n.size, float(optimum)),
             "relaxation": proved,
             "the theorem's limit": _theorem(n, tau, rtt),
         },
@@ -416,7 +416,7 @@ def max_flow_placement(
     Infeasible
         When no placement passes anything.
     NotFound
-        When none was found in time.
+        When none was found in time, or none passes anything on the servers that all clients reach.
     TooLarge
         With more than 20,000 spans.
     ValueError
@@ -443,7 +443,9 @@ def max_flow_placement(
     if answer.x is None:
         raise NotFound(f"no placement within {clock.spent():.1f} s; give more time")
     if answer.value > -0.5 and answer.status == "optimal":
-        raise cluster.proved(Infeasible("no placement passes a request"))
+        if np.isfinite(cluster.rtt[demand > 0]).all():
+            raise cluster.proved(Infeasible("no placement passes a request"))
+        raise NotFound("no placement on the servers that all clients reach passes a request")
     chosen = np.flatnonzero(answer.x[program.at["open"]] > 0.5)
     first, held = np.ones(cluster.n, int), np.zeros(cluster.n, int)
     first[server[chosen]], held[server[chosen]] = a[chosen], m[chosen]

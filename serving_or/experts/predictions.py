@@ -520,8 +520,8 @@ def spoilt_run(
     kind: str, share: float, eps: float, weights: str
 ) -> tuple[dict[str, Schedule], list, Any]:
     "The schedules of the live example, the weight of the forecast, and the mixture."
-    t = np.arange(48)
-    busy = np.where((t // 8 % 2 == 0) ^ np.isin(t, (5, 13, 27, 38)), 14.0, 2.0)
+    t = np.arange(36)
+    busy = np.where((t // 8 % 2 == 0) ^ np.isin(t, (5, 13, 27)), 14.0, 2.0)
     problem = Problem(np.column_stack([busy, 16.0 - busy]), extra=4)
     predictor, _ = spoilt(problem.loads, kind, share)
     mix = Mix([Follow(predictor), RegularizedGreedy()], eps, weights=weights)
