@@ -479,7 +479,8 @@ class RobustPlan(Result):
     Raises
     ------
     ValueError
-        When capacity for the requests is not left after every loss.
+        When capacity for the requests, of each client on the servers that it reaches, is not left
+        after every loss, or a loss costs infinitely much.
 
     Examples
     --------
@@ -506,7 +507,22 @@ class RobustPlan(Result):
                 f"capacity is {self.capacity:g} after the loss of {self.failures} domains; it must"
                 f" be at least {R}, all requests"
             )
+        self._check_groups()
+        if np.isinf(self.worst):
+            raise ValueError("losses has an infinite cost; a plan survives when each is finite")
         super().__post_init__()
+
+    def _check_groups(self) -> None:
+        "Capacity for the requests of each group of clients, on the servers that it reaches."
+        cluster, held = self.plan.cluster, self.plan.placement
+        for reached, wanted in zip(*groups_of_clients(cluster, self.plan.requests), strict=True):
+            own = Placement(held.a, np.where(reached, held.m, 0))
+            left = surviving(cluster, own, self.failures).min()
+            if left < wanted:
+                raise ValueError(
+                    f"capacity is {left:g} after the loss of {self.failures} domains for clients"
+                    f" with {wanted} requests, on the servers that they reach"
+                )
 
     @property
     def value(self) -> float:

@@ -416,7 +416,7 @@ def max_flow_placement(
     Infeasible
         When no placement passes anything.
     NotFound
-        When none was found in time.
+        When none was found in time, or none passes anything on the servers that all clients reach.
     TooLarge
         With more than 20,000 spans.
     ValueError
@@ -443,7 +443,9 @@ def max_flow_placement(
     if answer.x is None:
         raise NotFound(f"no placement within {clock.spent():.1f} s; give more time")
     if answer.value > -0.5 and answer.status == "optimal":
-        raise cluster.proved(Infeasible("no placement passes a request"))
+        if np.isfinite(cluster.rtt[demand > 0]).all():
+            raise cluster.proved(Infeasible("no placement passes a request"))
+        raise NotFound("no placement on the servers that all clients reach passes a request")
     chosen = np.flatnonzero(answer.x[program.at["open"]] > 0.5)
     first, held = np.ones(cluster.n, int), np.zeros(cluster.n, int)
     first[server[chosen]], held[server[chosen]] = a[chosen], m[chosen]

@@ -25,7 +25,7 @@ from serving_or.blocks.failures import (
 )
 from serving_or.blocks.flow import coverage, route_exact
 from serving_or.blocks.link_program import placements as every_placement
-from serving_or.blocks.plan import Placement, check
+from serving_or.blocks.plan import Chain, Placement, check
 from serving_or.tools.answers import Clock, Infeasible, NotFound, TooLarge
 from tests.blocks.oracles import Oracle, spans_of
 from tests.instances import BAD_REQUESTS, fleet, random_placement, tiny_cluster
@@ -93,7 +93,7 @@ def safe_placements(c, demand, f):
 def test_a_placement_that_survives_is_found_whenever_there_is_one():
     rng = np.random.default_rng(41)
     by_program = none = 0
-    for i in range(cases(3000, few=70)):
+    for i in range(cases(4000, few=70)):
         n, f = int(rng.choice([2, 3, 4, 4])), int(rng.choice([1, 1, 1, 2]))
         L = 2 if n == 4 else int(rng.integers(1, 4))
         memory, tau, rtt = rng.integers(3, 11, n), rng.integers(1, 6, n), rng.integers(1, 9, n)
@@ -145,6 +145,23 @@ def test_clients_that_reach_their_own_region():
         robust(c.take([0, 1, 2]), [1, 1])
     # one request alone is of the first client, who has two servers
     assert largest_robust(c.take([0, 1, 2]), 1, [1, 1]) == 1
+
+
+def test_capacity_in_the_other_region_is_no_capacity():
+    far = np.inf
+    c = Cluster(2, 1, 1, [6] * 4, [1] * 4, [[5, 6, far, far], [far, far, 5, 6]])
+    plan = check(c, Placement([1] * 4, [2] * 4), cg_bprr(c, [1, 1]).chains, [1, 1])
+    assert surviving(c, plan.placement, 2).min() == 4
+    for known in (None, losses(plan, 2)):
+        with pytest.raises(ValueError, match="capacity is 0 .* on the servers that they reach"):
+            RobustPlan(plan, 2, known)
+    # two groups that share the last server
+    c = Cluster(1, 1, 1, [2, 2, 2], [1] * 3, [[1, far, 1], [far, 1, 1]])
+    chains = [Chain(0, (0,), (1,)), Chain(1, (1,), (1,))]
+    plan = check(c, Placement([1] * 3, [1] * 3), chains, [1, 1])
+    assert np.isfinite(list(losses(plan).values())).all() and RobustPlan(plan, 1).capacity == 2
+    with pytest.raises(ValueError, match="infinite"):
+        RobustPlan(plan, 1, {(0,): np.inf})
 
 
 def test_the_largest_number_keeps_its_time():
