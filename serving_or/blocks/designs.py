@@ -78,7 +78,8 @@ def candidate_designs(cluster: Cluster, requests: int, most: int = MOST_DESIGNS)
     requests : int
         R, at least 1.
     most : int
-        When there are more than so many, a geometric grid of them; the smallest and R stay.
+        When there are more than so many, a geometric grid of them; R stays, and from two on the
+        smallest.
 
     Returns
     -------
@@ -98,7 +99,8 @@ def candidate_designs(cluster: Cluster, requests: int, most: int = MOST_DESIGNS)
     last = np.floor((memory / blocks - block) / cache)
     c = np.unique(np.append(last[(last >= 1) & (last < requests)].astype(int), requests))
     if len(c) > most:
-        grid = np.searchsorted(c, np.geomspace(c[0], requests, most))
+        wanted = np.geomspace(c[0], requests, most) if most > 1 else [requests]
+        grid = np.searchsorted(c, wanted)
         c = np.unique(c[grid.clip(max=len(c) - 1)])
     return c
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import time
+from fractions import Fraction
 from itertools import product
 
 import numpy as np
@@ -10,6 +11,7 @@ from scipy.optimize import linprog
 
 from serving_or import blocks
 from serving_or.blocks import Cluster, Infeasible, cg_bprr, chain_bound, lone_bound
+from serving_or.blocks import bounds as chapter
 from serving_or.blocks.bounds import (
     Bound,
     _aggregate_prices,
@@ -29,7 +31,7 @@ from serving_or.blocks.flow import route_exact
 from serving_or.blocks.line_program import capacity_hull, milp
 from serving_or.blocks.link_program import enumeration
 from serving_or.blocks.routing import cheapest_patterns
-from serving_or.tools.programs import solve
+from serving_or.tools.programs import Outcome, Solution, solve
 from tests.instances import EXAMPLE_A, fleet, random_placement, tiny_cluster
 from tests.long import cases
 
@@ -452,26 +454,42 @@ def test_strip_exits_and_the_best_are_below_the_optimum(seed):
 
 @pytest.mark.parametrize("seed", range(cases(300, 25)))
 def test_the_value_of_staircases_by_enumeration(seed):
-    "One block prices only: all staircases of each server are listed."
+    "All staircases of each server are listed, in fractions; rounding never goes above them."
     rng = np.random.default_rng(seed)
     n, L, R = int(rng.integers(1, 4)), int(rng.integers(1, 4)), int(rng.integers(1, 5))
-    c = Cluster(L, 2, 1, rng.integers(3, 20, n), rng.integers(1, 6, n), rng.integers(0, 9, n))
+    c = Cluster(L, 2, 1, rng.integers(3, 20, n), rng.uniform(1, 6, n), rng.uniform(0, 9, n))
     K = max(int(c.counts(1).max()), 1)
-    G, lengths = rng.normal(2, 4, R), np.cumsum(rng.normal(6, 5, K))
+    prices = rng.normal(2, 4, R), np.cumsum(rng.normal(6, 5, K))
+    G, lengths, tau, rtt = ([Fraction(v) for v in x] for x in (*prices, c.tau, c.rtt[0]))
     total = L * min(sum(G[s - 1] for s in some) for some in splits(R, range(1, R + 1))) + R * min(
         sum(lengths[k - 1] for k in some) for some in splits(L, range(1, K + 1))
     )
     for j in range(n):
-        best = 0.0
+        best = Fraction(0)
         for m in range(1, int(c.counts(1)[j]) + 1):
             slots = c.slots(np.full(n, m))[j]
             for S in product(range(1, R + 1), repeat=m):
                 if sum(S) <= slots and all(a >= b for a, b in zip(S, S[1:])):
                     visits = sum(lengths[p] * (S[p] - (S + (0,))[p + 1]) for p in range(m))
-                    times = c.rtt[0, j] * S[0] + c.tau[j] * sum(S)
+                    times = rtt[j] * S[0] + tau[j] * sum(S)
                     best = max(best, sum(G[s - 1] for s in S) + visits - times)
         total -= best
-    assert strip_value(c, R, G, lengths) == pytest.approx(total / R)
+    proved = strip_value(c, R, *prices)
+    assert proved <= total / R and proved == pytest.approx(float(total / R))
+
+
+def test_the_solvers_word_alone_does_not_make_requests_infeasible(monkeypatch):
+    "Without multipliers that prove it the answer is the cheap bounds."
+    c = Cluster(4, 4, 1, memory=[16, 12, 12], tau=[10, 20, 20], rtt=[10, 10, 10])
+    said = Solution(Outcome.INFEASIBLE, trusted=True)
+    monkeypatch.setattr(chapter, "solve", lambda *_, **__: said)
+    found = exit_bound(c, 4)
+    assert (
+        found.value == max(lone_bound(c, 4), aggregate_bound(c, 4)) and not found.multipliers.size
+    )
+    said = Solution(Outcome.INFEASIBLE, trusted=False)
+    with pytest.raises(Infeasible, match="4 requests do not fit"):
+        exit_bound(c, 4)
 
 
 def splits(total, sizes):

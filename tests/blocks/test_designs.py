@@ -220,6 +220,9 @@ def test_designs_are_all_that_matter():
     memory = np.random.default_rng(6).uniform(50, 100, 300)
     few = candidate_designs(Cluster(70, 1, 0.01, memory, np.ones(300), np.ones(300)), 5000, most=20)
     assert len(few) <= 20 and few[-1] == 5000 and (np.diff(few) > 0).all()
+    # of one design, CG-BPRR's own
+    assert list(candidate_designs(THREE, 4, most=1)) == [4]
+    assert sweep(THREE, 4, most=1).cost == cg_bprr(THREE, 4).cost
 
 
 def test_of_equally_dear_plans_the_one_with_the_largest_design_stays():

@@ -32,6 +32,7 @@ from tests.instances import (
     placed_cluster,
     random_placement,
     tiny_cluster,
+    unequal_cluster,
 )
 from tests.long import cases
 
@@ -138,6 +139,26 @@ def test_any_prices_prove_a_bound(seed, requests):
         if y is relaxed.multipliers and (slots >= place.m[used]).all():
             enough = np.minimum(slots, requests * place.m[used])
             assert np.isclose(requests * togo[0, 1] - worth @ enough, relaxed.value)
+
+
+@pytest.mark.parametrize("seed", range(cases(400, 60)))
+def test_prices_of_unequal_caches_prove_the_value(seed):
+    "A visit pays for the caches of its own blocks."
+    rng = np.random.default_rng(seed)
+    cluster = unequal_cluster(rng, n=4, clients=2)
+    demand, longest = rng.integers(1, 4, 2), cluster.longest(1)
+    used = np.flatnonzero(longest.any(axis=1))
+    a = np.array([rng.choice(np.flatnonzero(longest[j])) for j in used], int) + 1
+    spans = used, a, longest[used, a - 1]
+    program = flow_program(cluster, demand, *spans)
+    answer = solve(program)
+    if answer.status != "optimal" or answer.multipliers is None:
+        return
+    togo, worth = flow_prices(program, answer, cluster, *spans)
+    slots = program.high[program.at["use"]]
+    finite = worth > 0
+    proved = demand @ togo[:, 1] - worth[finite] @ slots[finite]
+    assert proved == pytest.approx(answer.value, rel=1e-7)
 
 
 @settings(max_examples=cases(1000, 60), deadline=None)

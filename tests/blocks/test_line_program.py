@@ -11,12 +11,14 @@ from hypothesis import strategies as st
 from serving_or import blocks
 from serving_or.blocks import BadPlan, Cluster, Infeasible, NotFound, Placement, check, milp
 from serving_or.blocks.line_program import (
+    _best,
     block_line_program,
     capacity,
     capacity_hull,
     envelope,
     memory_hull,
     most_requests,
+    read_line,
     twins,
 )
 from serving_or.blocks.link_program import (
@@ -27,8 +29,8 @@ from serving_or.blocks.link_program import (
 )
 from serving_or.blocks.routing import lone_bound
 from serving_or.tools.answers import Clock, gap
-from serving_or.tools.programs import dual_bound, relaxation, solve
-from tests.instances import EXAMPLE_A, random_placement, unequal_cluster
+from serving_or.tools.programs import Outcome, Solution, dual_bound, relaxation, solve
+from tests.instances import BEST, EXAMPLE_A, WAYS, random_placement, unequal_cluster
 from tests.instances import THREE as EXAMPLE_B
 from tests.long import cases
 
@@ -453,3 +455,29 @@ def test_the_nearest_feasible_is_told_for_each_client():
     with pytest.raises(Infeasible) as error:
         milp(replace(c, rtt=[[5, far], [far, far]]), [1, 1])
     assert error.value.largest == (1, 0)
+
+
+def test_a_visit_of_no_blocks_is_left_out():
+    "As the solver's tolerances may enter a server behind its span, or one without blocks."
+    program = block_line_program(EXAMPLE_B, np.array([4]))
+    answer = solve(program)
+    placement, chains = read_line(program, answer.x)
+    j = int(placement.m.argmax())
+    behind = int(placement.a[j] + placement.m[j]) - 1
+    stray = answer.x.copy()
+    stray[program.at["x"][0, j, behind if behind < 4 else 0]] += 1.0
+    if behind < 4:
+        again = read_line(program, stray)
+        assert again[0] == placement and again[1] == chains
+    empty = np.where(np.isin(np.arange(len(stray)), program.at["z"]), 0.0, answer.x)
+    nothing = read_line(program, empty)
+    assert not nothing[0].m.any() and nothing[1] == []
+
+
+@pytest.mark.parametrize("above", [0.0, 1e-12, 1e-9, 1e-3])
+def test_a_bound_of_the_tree_is_no_more_than_the_cost(above):
+    "The tree's bound may be above the cost by rounding, or by the value of another routing."
+    plan = check(EXAMPLE_B, BEST, WAYS, 4)
+    answer = Solution(Outcome.OPTIMAL)
+    found = _best(answer, None, plan, plan.cost * (1 + above), Clock())
+    assert found.bound == found.cost == plan.cost and found.status == "optimal"
