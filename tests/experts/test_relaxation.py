@@ -13,6 +13,7 @@ from serving_or import experts
 from serving_or.experts.model import Problem, Schedule, latency, water_level
 from serving_or.experts.relaxation import (
     Relaxation,
+    _cover,
     budgeted_conjugate,
     conjugate,
     lower_bound,
@@ -287,7 +288,17 @@ def test_a_schedule_is_one_to_the_last_digits(method, seed):
     rng = np.random.default_rng(seed)
     p = Problem(rng.exponential(5.0, (7, 5)), 6, 0.4)
     x = relax(p, method).x
-    assert (x >= 0).all() and np.allclose(x.sum(axis=1), 6, rtol=1e-13)
+    assert (x >= 0).all() and np.allclose(x.sum(axis=1), 6, rtol=1e-13, atol=0)
+
+
+def test_a_rounding_error_is_not_a_move():
+    "Nor when moves are as dear as can be; what a step needs beyond k is scaled down."
+    rng = np.random.default_rng(0)
+    start = 6 * rng.dirichlet(np.ones(5))
+    p = Problem(np.ones((9, 5)), 6, 1e12, start)
+    need = start * (1 + 1e-15 * rng.integers(-1, 2, (9, 5)))
+    assert np.array_equal(_cover(p, need), np.tile(start, (9, 1)))
+    assert np.allclose(_cover(p, 2 * need), start, rtol=1e-12)
 
 
 def test_no_steps():
