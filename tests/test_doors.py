@@ -10,6 +10,7 @@ import pickle
 import signal
 import subprocess
 import sys
+import time
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from functools import cache
@@ -21,7 +22,8 @@ import pytest
 
 from serving_or import blocks, experts
 from serving_or.tools.answers import Infeasible, NotFound, Record, Result, Scope, Status, TooLarge
-from tests.long import cases
+from tests.instances import fleet as shared_fleet
+from tests.long import LONG, cases
 
 ROOT = Path(__file__).parents[1]
 LOADS = np.array([[20, 4, 1]] * 3 + [[4, 20, 1]] + [[1, 4, 20]] * 2, float)
@@ -565,6 +567,50 @@ ERRORS = [
 
 def raised(i):
     raise ERRORS[i]
+
+
+# limits of time
+
+
+def limited():
+    "The doors of blocks that take a limit of time; a new one is among them."
+    doors = {name: getattr(blocks, name) for name in blocks.__all__}
+    taking = [n for n, f in doors.items() if inspect.isfunction(f) and _timed(f)]
+    assert len(taking) >= 14
+    return taking
+
+
+def _timed(door):
+    return "time_limit" in inspect.signature(door).parameters
+
+
+@cache
+def scattered(n):
+    "A fleet with rents, requests of two clients, and a plan for them that took no search."
+    c = shared_fleet(n, clients=2, rent=np.linspace(1.0, 2.0, n))
+    demand = [max(1, n // 2)] * 2
+    return c, demand, blocks.sweep(c, demand, time_limit=0)
+
+
+@pytest.mark.parametrize("n", [3, 60, 1000] if LONG else [3, 1000])
+@pytest.mark.parametrize("time_limit", [0, 0.05, 1, 3] if LONG else [0, 0.05])
+@pytest.mark.parametrize("name", limited())
+def test_every_solver_keeps_every_limit(name, time_limit, n):
+    "By the smaller of wall and processor time; an answer, or an error that is documented."
+    c, demand, plan = scattered(n)
+    known = {"cluster": c, "requests": demand, "plan": plan, "start": plan}
+    known["placement"] = plan.placement
+    door = getattr(blocks, name)
+    arguments = {a: known[a] for a in inspect.signature(door).parameters if a in known}
+    wall, processor = time.perf_counter(), time.process_time()
+    try:
+        answer = door(**arguments, time_limit=time_limit)
+    except (NotFound, TooLarge):
+        answer = None
+    spent = min(time.perf_counter() - wall, time.process_time() - processor)
+    assert spent <= time_limit + max(0.2 * time_limit, 0.5)
+    if isinstance(answer, blocks.Plan):
+        assert answer.bound <= answer.cost and (name != "improve" or answer.cost <= plan.cost)
 
 
 # other people's solvers in the same process

@@ -1349,7 +1349,8 @@ def best_bound(
     Returns
     -------
     Bound
-        Its ``others`` are the values of all, by name. Where blocks are not alike, only exits count.
+        Its ``others`` are the values of all that there was time for, by name. Where blocks are not
+        alike, only exits count.
 
     Raises
     ------
@@ -1372,7 +1373,7 @@ def best_bound(
     all_ = ((2, chain_bound), (2, exit_bound), (1, strip_bound))
     for share, bound in all_ if cluster.alike else ((0, exit_bound),):
         # a third of the time at first, then half of what is left
-        if found and max(b.value for b in found) >= least * (1 - 1e-9):
+        if found and (clock.over() or max(b.value for b in found) >= least * (1 - 1e-9)):
             break
         more: dict[str, Any] = {"start": start} if bound is strip_bound else {}
         left = clock.left() / max(share + (not found), 1)

@@ -180,6 +180,8 @@ def robust_for(
     start = np.zeros(cluster.n, int)
     fastest = np.argsort(pace(cluster, m, t), kind="stable")[: (m > 0).sum()]
     for j in fastest:
+        if clock.over():
+            break
         start[j] = _choose(sessions, j)
         sessions.put(j, start[j])
     _relocate(sessions, start, fastest, clock)
@@ -715,8 +717,9 @@ def _none_survives(cluster, demand, failures, short, none, clock) -> NoPlacement
     "What is short, in words."
     R, largest = int(demand.sum()), largest_robust_for(cluster, failures, demand, 16, clock)[0]
     message = (
-        f"no design leaves capacity for {R} requests after the loss of {failures} domain(s): at"
-        f" best {short} of {cluster.blocks} blocks are short. A placement is found for up to"
+        f"no design{' tried in time' * clock.over()} leaves capacity for {R} requests after the"
+        f" loss of {failures} domain(s): at best {short} of {cluster.blocks} blocks are short. A"
+        " placement is found for up to"
         f" {'an unknown number of' if clock.over() else largest} requests; {_or_another(none)}"
     )
     known = dict(unserved=demand, bound=lone_bound(cluster, demand))

@@ -289,8 +289,9 @@ def _length_rows(b, longest):
     "Who runs a block has entered where a span from there on may hold it, with one cache."
     x, h = b.at["x"], b.at["h"]
     back = np.arange(h.shape[2])[:, None] - np.arange(h.shape[2])
-    recent = (back >= 0) & (back < longest[:, None, :])
-    b.rows(h.shape, (1, h), (-1.0 * recent, x[:, :, None]), high=0)
+    j, block, entry = np.nonzero((back >= 0) & (back < longest[:, None, :]))
+    rows = b.rows(h.shape, (1, h), high=0)
+    b.entries(rows[:, j, block], x[:, j, entry], -1.0)
 
 
 def _order_rows(b, groups):
@@ -410,18 +411,23 @@ FORMULATIONS = {
 }
 # of a memory; far above what a solver's tolerance of 1e-6 can sell
 SOLD = 1e-5
+# columns of a program that can be built, and handed over, in a second
+PACE = 200_000
 
 
 def _solved(useful, formulation, clock, start):
     "What the solver says, and the plan of its solution, if it has one that fits."
+    small = useful.small
+    if clock.left() * PACE < 3 * (1 + len(useful.demand)) * small.n * small.blocks:
+        return Solution("time_limit"), None
     build, read, write = FORMULATIONS[formulation]
-    program = build(useful.small, useful.demand)
-    hint = None if start is None else write(program, useful.small, useful.there(start))
+    program = build(small, useful.demand)
+    hint = None if start is None else write(program, small, useful.there(start))
     answer = solve(program, clock.left(), hint)
     plan = None if answer.x is None else useful.back(*read(program, answer.x))
     if answer.x is not None and plan is None:
         # the program in bytes has sold some that are not there: once more, with a little less
-        less = replace(useful.small, memory=useful.small.memory * (1 - SOLD))
+        less = replace(small, memory=small.memory * (1 - SOLD))
         program = build(less, useful.demand)
         again = solve(program, clock.left())
         plan = None if again.x is None else useful.back(*read(program, again.x))
