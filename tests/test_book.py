@@ -1,5 +1,6 @@
 """What the book makes of a notebook before Sphinx sees it: folds, captions, numbers, links."""
 
+import ast
 import json
 import sys
 
@@ -131,3 +132,32 @@ def test_directives_of_a_cell_are_told_and_vanish():
     read = nbdev_book.read_notebook(json.dumps(nb))
     assert read.cells[1].source == "plot()"
     assert read.cells[2].source == "::::{cell-caption} fig-x-y\nA *caption*: with a colon.\n::::"
+
+
+GREEK = {"alpha", "beta", "gamma", "delta", "eps", "epsilon", "eta", "theta", "mu", "rho", "sigma"}
+GREEK |= {"tau", "phi", "lambda"}
+
+
+def called_in(source):
+    "Of each live example in a cell: its controls, and the labels that it gives, if they are plain."
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "interact":
+            given = {k.arg: k.value for k in node.keywords}
+            labels = given.pop("labels", ast.Dict([], []))
+            controls = set(given) - {"units", "caption", "packages"}
+            if isinstance(labels, ast.Dict):
+                yield controls, ast.literal_eval(labels)
+
+
+def test_no_control_is_labelled_by_the_name_of_a_variable():
+    unnamed = [
+        f"{path.stem}: {name}"
+        for path in NOTEBOOKS
+        for cell in nbformat.read(path, 4).cells
+        if cell.cell_type == "code" and "interact(" in cell.source
+        for controls, labels in called_in(nbdev_book.split_directives(cell.source)[1])
+        for name in sorted(controls)
+        if len(word := labels.get(name, name)) > 1
+        if word in GREEK or "_" in word or (name not in labels and len(name) < 4)
+    ]
+    assert not unnamed

@@ -21,6 +21,7 @@ from numpydoc import validate
 from numpydoc.docscrape import NumpyDocString
 from pybtex.database import parse_file
 
+from serving_or.tools import live
 from tests.tree import ROOT, sources
 
 sys.path.insert(0, str(ROOT / "book" / "_ext"))
@@ -280,6 +281,8 @@ def test_live_examples_are_not_for_others(room):
     none([name for name in shown if name in module.__all__])
     here = [name for name in shown if hasattr(module, name)]
     assert here or not shown
+    # a notebook finds the module of its function by the function's name
+    none([f"{name}: {live._homes(name)}" for name in here if len(live._homes(name)) != 1])
 
 
 # The sources

@@ -15,6 +15,7 @@ import pytest
 
 from serving_or import experts
 from serving_or.experts import Policy, Rounding
+from serving_or.experts.one_step import best_response, lazy_chase
 from serving_or.experts.policies import with_parts
 from serving_or.experts.predictions import Predictor
 from tests.experts.oracles import Exact, over_scales
@@ -322,20 +323,68 @@ def test_started_again_copied_and_sent(walk):
     copies = [copy.deepcopy(rule)]
     if "Follow" not in repr([type(part).__name__ for part in with_parts(rule)]):
         copies.append(pickle.loads(pickle.dumps(rule)))
+    before = state(rule)
     for one in [*copies, rule]:
+        # what a copy does is no matter of the rule
+        assert one is not rule or state(rule) == before
         assert equal(begun + walk.steps(one, LOADS[3:], PATH[3:]), expected)
     if walk.kind != "certificate":
         rule.start(START, EXTRA, PRICE)
         assert equal(walk.steps(rule), expected)
 
 
+def do_not_meet(walk):
+    "Two in turn, on different ways, each as if it were alone; neither's step changes the other."
+    ways = {(2, 1, 1): (LOADS, PATH, PRICE), (0, 0, 4): (LOADS[::-1, ::-1], PATH[::-1], 0.5)}
+    alone = [walk.steps(walk.begin(x0, price=w), r, x) for x0, (r, x, w) in ways.items()]
+    both = [walk.begin(x0, price=w) for x0, (_, _, w) in ways.items()]
+    for t, n in product(range(len(LOADS)), range(2)):
+        loads, path, _ = list(ways.values())[n]
+        other = state(both[1 - n])
+        assert np.array_equal(walk.step(both[n], loads[t], path[t]), alone[n][t])
+        assert state(both[1 - n]) == other
+
+
 @every_one
 def test_two_of_them_do_not_meet(walk):
-    one, two = walk.begin(), walk.begin()
-    expected = walk.steps(walk.begin())
-    for r, x, right in zip(LOADS, PATH, expected):
-        assert np.array_equal(walk.step(one, r, x), right)
-        assert np.array_equal(walk.step(two, r, x), right)
+    do_not_meet(walk)
+
+
+class OnTheClass(experts.Chase):
+    "What must not be: one placement for all of its kind."
+
+    held = None
+
+    def start(self, x0, extra, move_price=2.0):
+        super().start(x0, extra, move_price)
+        OnTheClass.held = self.x
+
+    def place(self, loads):
+        OnTheClass.held = lazy_chase(loads, OnTheClass.held)
+        return OnTheClass.held
+
+
+class ByDefault(Policy):
+    "What must not be: a list that all of its kind were given, and what it says depends on it."
+
+    whole = True
+
+    def __init__(self, seen=[]):  # noqa: B006
+        self.seen = seen
+
+    def start(self, x0, extra, move_price=2.0):
+        super().start(x0, extra, move_price)
+        self.seen.clear()
+
+    def place(self, loads):
+        self.seen.append(loads)
+        return best_response(np.mean(self.seen, axis=0), self.extra)
+
+
+@pytest.mark.parametrize("make", [OnTheClass, ByDefault])
+def test_a_policy_that_shares_its_state_would_be_noticed(make):
+    with pytest.raises(AssertionError):
+        do_not_meet(Walk("policy", make))
 
 
 # All or nothing

@@ -9,6 +9,7 @@ __all__ = ['improve']
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cache
 from itertools import cycle, product
 from typing import Any, NamedTuple
 
@@ -65,15 +66,21 @@ def _six_servers() -> Cluster:
     return Cluster(5, 3, 1, memory, tau, rtt)
 
 
+@cache
+def _after(tries: int, seed: int) -> Placement:
+    "The placement after so many tries, each kept: a move by one try costs one try."
+    cluster, demand, rng = _six_servers(), np.array([4]), np.random.default_rng(seed)
+    if tries == 0:
+        return place_for(cluster, demand, 4, "max")[0]
+    out = [rng.choice(cluster.n, 2, replace=False) for _ in range(tries)][-1]
+    return _all_spans(cluster, demand, _after(tries - 1, seed), out)
+
+
 def two_at_a_time(tries=8, seed=0):
     "Cost against tries on a small fleet, and the placement after so many of them."
-    cluster, demand, rng = _six_servers(), np.array([4]), np.random.default_rng(seed)
-    placement, _ = place_for(cluster, demand, 4, "max")
-    costs = [_mean_cost(cluster, demand, placement)]
-    for _ in range(tries):
-        out = rng.choice(cluster.n, 2, replace=False)
-        placement = _all_spans(cluster, demand, placement, out)
-        costs.append(_mean_cost(cluster, demand, placement))
+    cluster, demand = _six_servers(), np.array([4])
+    placement = _after(tries, seed)
+    costs = [_mean_cost(cluster, demand, _after(i, seed)) for i in range(tries + 1)]
     chart = lines(
         {"cost": [*costs, *[np.nan] * (8 - tries)]},
         x=range(9),

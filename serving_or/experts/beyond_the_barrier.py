@@ -103,9 +103,9 @@ def one_big_burst(power: int = 20) -> "Picture":
 
     powers = np.arange(1, 61)
     ratios = {
-        "regularised greedy, eta = 1": burst_ratio(2.0**powers, 1.0),
-        "regularised greedy, eta = 1/2": burst_ratio(2.0**powers, 0.5),
-        "reversed, eta = 1/2": burst_ratio(2.0**powers, 0.5, reverse=True),
+        "regularised greedy, η = 1": burst_ratio(2.0**powers, 1.0),
+        "regularised greedy, η = 1/2": burst_ratio(2.0**powers, 0.5),
+        "reversed, η = 1/2": burst_ratio(2.0**powers, 0.5, reverse=True),
     }
     picture = lines(
         {name: np.where(powers <= power, ratio, np.nan) for name, ratio in ratios.items()},
@@ -253,7 +253,7 @@ def stop_the_burst(stop: int = 8, eta: float = 0.5) -> "Picture":
         xlabel="log2 of the load so far, in moves",
         ylabel="ratio",
         ylim=(1.0, 2.0),
-        title=f"stop at 2^{stop}, eta = {eta:g}",
+        title=f"stop at 2^{stop}, η = {eta:g}",
     )
     worst = int(ratio.argmax())
     row = [f"2^{stop}", float(cost[-1]), float(best[-1]), float(ratio[-1]), float(s[worst])]

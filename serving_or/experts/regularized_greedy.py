@@ -304,7 +304,7 @@ def hedge(eta: float = 1.0, price: float = 2.0) -> "Picture":
         xlabel="step",
         ylabel="extra GPUs of expert 1",
         ylim=(0, 4.2),
-        title=f"eta = {eta:g}, w = {price:g}",
+        title=f"η = {eta:g}, w = {price:g}",
         size=(640, 220),
     )
     second = lines(

@@ -54,6 +54,8 @@ PALETTE = ("#2f83c8", "#cf7a00", "#129a72", "#c06c9b", "#d55e00", "#8577cf", "#8
 DASHES = ("", "7 3", "2 3", "10 3 2 3")
 # pixels around the axes, of a row of words above them, and of a letter on a telephone
 LEFT, RIGHT, BOTTOM, ROW, LETTER = 58, 12, 46, 20, 9.2
+# letters from which on a table's cell is a sentence
+WORDS = 30
 
 
 def _rows(title, legend, width):
@@ -356,10 +358,12 @@ def table(header: Iterable[str], rows: Iterable[Iterable[Any]], digits: int = 3)
     """
 
     def cell(v):
-        return f"{v:.{digits}f}" if isinstance(v, (float, np.floating)) else escape(str(v))
+        text = f"{v:.{digits}f}" if isinstance(v, (float, np.floating)) else escape(str(v))
+        # sentences may be broken, numbers may not
+        return f'<td class="words">{text}</td>' if len(text) > WORDS else f"<td>{text}</td>"
 
     head = "".join(f'<th scope="col">{escape(h)}</th>' for h in header)
-    body = "".join("<tr>" + "".join(f"<td>{cell(v)}</td>" for v in row) + "</tr>" for row in rows)
+    body = "".join("<tr>" + "".join(map(cell, row)) + "</tr>" for row in rows)
     return Picture(
         f'<table class="plot"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
     )

@@ -205,7 +205,7 @@ def _least(d: Any, lower: Any, upper: Any) -> Any:
 
 # %% ../../nbs/tools/08_programs.ipynb #7e7cdd19
 #| code-fold: true
-def proved_by(y1: float = 0.2, y2: float = 0.4) -> Picture:
+def proved_by_rows(y1: float = 0.2, y2: float = 0.4) -> Picture:
     """The terms of the bound that two multipliers prove for a program of two rows, their sum, and
     the costs of the best point and of the best whole point.
     """

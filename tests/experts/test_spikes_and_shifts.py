@@ -214,3 +214,66 @@ def test_the_others_play_the_same_without_the_entropy_turned_round():
         "turned round, with credit",
     ]
     assert all(np.array_equal(every[name].x, s.x) for name, s in most.items())
+
+
+def test_what_the_live_example_plays():
+    "Spike and shift begin and end where they say, with their own heights, at the price and eta."
+    problem, schedules = watched(3, 2, 7, 11, 30, 3.0, 2.5)
+    loads = [[20, 4]] * 2 + [[4, 11]] * 2 + [[20, 4]] * 2 + [[4, 30]] * 10
+    assert problem.loads.tolist() == loads
+    assert problem.extra == 4 and problem.move_price == 3.0 and problem.start.tolist() == [2, 2]
+    right = run(problem, RegularizedGreedy(2.5))
+    assert np.array_equal(schedules["regularised greedy"].x, right.x)
+    # a shift before the spike is over: the shift's loads
+    assert watched(3, 5, 5, 11, 30, 3.0, 1.0)[0].loads[1:6, 1].tolist() == [4, 11, 11, 30, 30]
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    "What the figures are given, by the name of the plot."
+    from serving_or.tools import plots
+
+    given = {"lines": [], "bars": [], "table": []}
+    for name, kept in given.items():
+        plot = getattr(plots, name)
+
+        def keeps(*arguments, plot=plot, kept=kept, **options):
+            kept.append(arguments)
+            return plot(*arguments, **options)
+
+        monkeypatch.setattr(plots, name, keeps)
+    return given
+
+
+def test_what_the_live_example_shows(drawn):
+    setting = (3, 2, 7, 11, 30, 3.0, 2.5)
+    watch(*setting)
+    problem, schedules = watched(*setting)
+    (paths,), (loads,) = drawn["lines"]
+    assert len(paths) == 5
+    assert all(np.array_equal(path, schedules[name].x[:, 0]) for name, path in paths.items())
+    for i in (1, 2):
+        assert np.array_equal(loads[f"load of expert {i}"], problem.loads[:, i - 1])
+    ((columns, rows),) = drawn["table"]
+    assert columns[1:] == ["latency", "GPUs added", "cost", "certified ratio"]
+    assert [row[0] for row in rows] == [*schedules, "with one threshold, mean"]
+    bound = schedules["regularised greedy"].bound
+    one = threshold_mean(problem, schedules["regularised greedy"].x, True)
+    for name, *numbers in rows:
+        s = schedules.get(name)
+        slow, moved = (s.latency, s.moved) if s else one
+        cost = slow.sum() + 3.0 * moved.sum()
+        assert np.allclose(numbers, [slow.sum(), moved.sum(), cost, cost / bound])
+
+
+def test_what_the_front_page_shows(drawn):
+    glance(5, 6.0)
+    schedules = glanced(5, 6.0)
+    ((paths,),), ((names, series, _),) = drawn["lines"], drawn["bars"]
+    assert list(paths) == names == list(schedules) == ["never", "chase", "hedge", "hindsight"]
+    for name, slow, moves in zip(names, series["latency"], series["moves"]):
+        s = schedules[name]
+        assert np.array_equal(paths[name], s.x[:, 0])
+        assert np.isclose(slow, s.latency.sum()) and np.isclose(slow + moves, s.cost)
+    right = run(schedules["never"].problem, RegularizedGreedy())
+    assert np.array_equal(schedules["hedge"].x, right.x)

@@ -1,10 +1,14 @@
 "Live examples: what a reader may move, what the page holds, and where the package has a function."
 
+import ast
 import json
 import re
+import subprocess
+import sys
 from html import unescape
 from math import prod
 
+import nbformat
 import numpy as np
 import pytest
 from hypothesis import given
@@ -22,6 +26,7 @@ from serving_or.tools.live import (
     slowest_first,
 )
 from serving_or.tools.plots import Picture, bars
+from tests.tree import ROOT
 
 
 def moved(k=2, share=0.25, load="even", on=False):
@@ -176,3 +181,51 @@ def test_details_that_a_reader_would_stumble_over(monkeypatch):
     monkeypatch.delenv("SERVING_OR_BOOK", raising=False)
     menu = interact(moved, load={"like each other": "even"}).children[0]
     assert list(menu.options) == [("like each other", "even")]
+
+
+ALONE = """
+import importlib, json, sys
+
+class Nothing:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("scipy", "highspy", "pandas", "matplotlib", "networkx", "yaml"):
+            raise ModuleNotFoundError(f"no module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Nothing())
+for module, name in json.load(sys.stdin):
+    try:
+        getattr(importlib.import_module(module), name)()
+    except Exception as error:
+        print(f"{module}:{name}: {error!r}")
+"""
+
+
+def live_calls():
+    "Of each live example: its module, its function, and the packages that it names."
+    for path in sorted(ROOT.glob("nbs/*/[0-9]*.ipynb")):
+        home = f"serving_or.{path.parent.name}.{path.stem.partition('_')[2]}"
+        for cell in nbformat.read(path, 4).cells:
+            if cell.cell_type != "code" or "\ninteract(" not in "\n" + cell.source:
+                continue
+            for call in ast.walk(ast.parse(cell.source)):
+                if isinstance(call, ast.Call) and getattr(call.func, "id", "") == "interact":
+                    named = {k.arg: k.value for k in call.keywords}
+                    words = (
+                        ast.literal_eval(named["packages"]) if "packages" in named else ("numpy",)
+                    )
+                    yield home, call.args[0].id, tuple(words)
+
+
+def test_a_live_function_needs_no_package_that_it_does_not_name():
+    "A browser has loaded NumPy and nothing else, so a solver behind a door is not there."
+    calls = [(home, name) for home, name, words in live_calls() if words == ("numpy",)]
+    assert len(calls) >= 20
+    done = subprocess.run(
+        [sys.executable, "-c", ALONE],
+        input=json.dumps(calls),
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        check=True,
+    )
+    assert done.stdout == ""

@@ -223,3 +223,10 @@ def test_a_step_is_named_in_its_middle_and_a_bar_stands_on_the_axis():
 def test_a_small_end_is_said():
     assert "ends at 0.005" in lines({"x": [1, 0.005]})
     assert "ends at 0" in lines({"x": [1, 1e-13]})
+
+
+def test_a_sentence_in_a_table_may_be_broken():
+    sentence = "a bracket stands where a comma must stand"
+    picture = table(["size", "said"], [[2.0, sentence], [123456789, "short"]])
+    assert f'<td class="words">{sentence}</td>' in picture
+    assert picture.count("<td>") == 3 and picture.count("<td") == 4
