@@ -196,7 +196,7 @@ def price_curve(memory: int = 24, requests: int = 4) -> Picture:
     server's memory and the number of requests.
     """
     price = np.arange(41)
-    proved = _proved_by(price, memory, requests)
+    proved = _proved_by(price, memory, whole(requests, "requests", least=1))
     best = int(np.argmax(proved))
     return lines(
         {"proved": proved, "without a price": np.full(41, proved[0])},

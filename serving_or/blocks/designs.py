@@ -49,6 +49,7 @@ from ..tools.plots import Picture, bars
 # %% ../../nbs/blocks/09_designs.ipynb #2240b4a4
 def reserve_for(design=8, requests=8):
     """Cost against the design on a small fleet, and the placement of one design."""
+    design, requests = whole(design, "design", 1, 10), whole(requests, "requests", 1)
     memory = [72, 64, 48, 48, 40, 40, 32, 32]
     rtt = [20, 30, 25, 35, 20, 40, 30, 25]
     cluster = Cluster(12, 4, 1, memory, [2, 2, 4, 4, 5, 5, 6, 6], rtt)

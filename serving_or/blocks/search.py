@@ -79,11 +79,12 @@ def _after(tries: int, seed: int) -> Placement:
 def two_at_a_time(tries=8, seed=0):
     "Cost against tries on a small fleet, and the placement after so many of them."
     cluster, demand = _six_servers(), np.array([4])
-    placement = _after(tries, seed)
+    tries = whole(tries, "tries", most=40)
+    placement, most = _after(tries, seed), max(tries, 8)
     costs = [_mean_cost(cluster, demand, _after(i, seed)) for i in range(tries + 1)]
     chart = lines(
-        {"cost": [*costs, *[np.nan] * (8 - tries)]},
-        x=range(9),
+        {"cost": [*costs, *[np.nan] * (most - tries)]},
+        x=range(most + 1),
         step=True,
         ylim=(60, 110),
         title=f"after {tries} tries: {costs[-1]:.2f} ms per token",

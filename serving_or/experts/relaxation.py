@@ -265,7 +265,8 @@ def lower_bound(problem: Problem, multipliers: Any) -> np.ndarray:
     """
     p = problem
     b = finite(multipliers, "multipliers", shape=(p.steps + 1, p.experts), least=-np.inf)
-    spread = b.max(axis=1) - b.min(axis=1)
+    with np.errstate(over="ignore"):
+        spread = b.max(axis=1) - b.min(axis=1)
     wrong = spread > p.move_price * (1 + MARGIN)
     if wrong.any():
         t = int(np.argmax(wrong))
@@ -278,9 +279,10 @@ def lower_bound(problem: Problem, multipliers: Any) -> np.ndarray:
 
 def _running_bound(p: Problem, b: np.ndarray) -> np.ndarray:
     "The same for multipliers that have been checked."
-    first, last = b[0] @ p.start, p.extra * b[1:].min(axis=1)
+    # a constant for each row changes nothing: with 0 the least, k min b is 0
+    b = b - b.min(axis=1, keepdims=True)
     steps = np.cumsum(step_bound(p.loads, b[:-1] - b[1:], p.extra))
-    return steps + last - first - MARGIN * (np.abs(last) + abs(first))
+    return steps - b[0] @ p.start * (1 + MARGIN)
 
 # %% ../../nbs/experts/05_relaxation.ipynb #4ac12ad4
 def _never(p: Problem) -> tuple[np.ndarray, np.ndarray]:

@@ -536,6 +536,8 @@ def test_live_example():
     for c, R, cost in ((6, 6, "74.0"), (7, 7, "101.0"), (5, 7, "78.3")):
         assert f"design {c}: {cost} ms" in reserve_for(c, R)
     assert "design 1: no plan" in reserve_for(1, 8)
+    with pytest.raises(ValueError, match="design is 11"):
+        reserve_for(11, 8)
 
 
 def test_placements_are_plain_values():

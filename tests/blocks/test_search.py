@@ -360,3 +360,7 @@ def test_live_example():
     assert "sweep: 440.7 ms" in at_work(0) and "boundaries" in at_work(5)
     assert "after 0 tries: 102.00 ms" in two_at_a_time(0, 1)
     assert "after 8 tries: 79.25 ms" in two_at_a_time(8, 1)
+    # numbers that a reader types
+    assert "after 9 tries" in two_at_a_time(9, 1)
+    with pytest.raises(ValueError, match="tries is -1"):
+        two_at_a_time(-1, 1)

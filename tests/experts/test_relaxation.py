@@ -267,6 +267,29 @@ def test_nothing_to_decide(method):
     assert relax(Problem([[3.0, 1.0], [4.0, 9.0]], 0), method).value == pytest.approx(12)
 
 
+@pytest.mark.parametrize("c", [1e9, -1e17, 1e300, 1.7e308, -1.7e308])
+def test_large_constants_do_no_harm(c):
+    "One for each row changes nothing, in floating point as on paper."
+    p = Problem(EIGHT_STEPS, 4)
+    plain = lower_bound(p, np.zeros((9, 2)))
+    constant = np.full((9, 2), c)
+    constant[::2] /= -3
+    assert np.array_equal(lower_bound(p, constant), plain)
+    assert Relaxation(p, [[2, 2]] * 8, constant).bound == pytest.approx(32)
+    with pytest.raises(ValueError, match="differ by inf"):
+        lower_bound(p, np.tile([1.7e308, -1.7e308], (9, 1)))
+
+
+@pytest.mark.parametrize("method", ["cuts", "cvxpy"])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_schedule_is_one_to_the_last_digits(method, seed):
+    "A solver meets its rows up to 1e-8 or so; what comes back has no part below 0 and sums to k."
+    rng = np.random.default_rng(seed)
+    p = Problem(rng.exponential(5.0, (7, 5)), 6, 0.4)
+    x = relax(p, method).x
+    assert (x >= 0).all() and np.allclose(x.sum(axis=1), 6, rtol=1e-13)
+
+
 def test_no_steps():
     p = Problem(np.zeros((0, 3)), 2)
     answer = relax(p)
