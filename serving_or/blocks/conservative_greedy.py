@@ -284,16 +284,20 @@ def windows_by_reach(
     turn = np.argsort(pace, kind="stable")[: int(np.isfinite(pace).sum())]
     price = 2 * pace[turn].max(initial=0) or 1.0
     a, C = np.ones(len(m), int), np.zeros((len(groups), blocks))
+    # C is what has been given to requests, room all sessions of the servers that a group reaches
+    room, most = np.zeros(C.shape), float(wanted.sum())
     T = np.repeat(price * wanted[:, None], blocks, axis=1).astype(float)
     for j in turn.tolist():
         mine = groups[:, j]
         win = np.where((C < wanted[:, None]) & mine[:, None], T, 0.0).sum(axis=0)
         # nothing is short: where there is least
-        win = win if win.any() else C[mine].sum(axis=0).max() - C[mine].sum(axis=0)
+        least = room[mine].min(axis=0)
+        win = win if win.any() else least.max() - least
         sums = np.append(0.0, win.cumsum())
         windows = sums[m[j] :] - sums[: -m[j]]
         at = int(np.argmax(windows >= windows.max() - 1e-9 * sums[-1]))
         a[j], window, left = at + 1, slice(at, at + m[j]), np.full(m[j], f[j])
+        room[mine, window] += min(f[j], most)
         for k in np.flatnonzero(mine):
             given = np.minimum(left, np.maximum(wanted[k] - C[k, window], 0))
             C[k, window] += given

@@ -117,7 +117,8 @@ def check_placement(
     Parameters
     ----------
     x : array_like (..., m)
-        At least 0; each row sums to ``extra``, up to 1e-6, relatively.
+        At least 0; each row sums to ``extra``, up to 1e-6, relatively. A row of fractions is
+        scaled to that sum, so that no cost is that of more GPUs than there are.
     extra : int
         Extra GPUs k.
     shape : tuple, optional
@@ -148,8 +149,9 @@ def check_placement(
         at = tuple(int(i) for i in np.argwhere(wrong)[0])
         row = f"{name}[{', '.join(map(str, at))}]" if at else name
         raise ValueError(f"{row} sums to {total[at]:g}; it must sum to extra = {extra}")
-    whole_numbers = given.dtype.kind in "iu"
-    return _closed(checked.astype(np.intp) if whole_numbers else np.maximum(checked, 0.0))
+    if given.dtype.kind in "iu":
+        return _closed(checked.astype(np.intp))
+    return _closed(_to_sum(np.maximum(checked, 0.0), extra))
 
 
 def even_split(experts: int, extra: int) -> np.ndarray:
@@ -173,6 +175,13 @@ def even_split(experts: int, extra: int) -> np.ndarray:
 # %% ../../nbs/experts/01_model.ipynb #6e1b2ed7
 #| code-fold: true
 MOST_EXTRA = 1_000_000  # some methods hold a number for each extra GPU
+
+
+def _to_sum(x: np.ndarray, extra: int) -> np.ndarray:
+    "Rows that miss the sum by more than rounding errors scaled to it."
+    total = x.sum(axis=-1, keepdims=True)
+    off = np.abs(total - extra) > 1e-12 * max(1, extra)
+    return np.where(off, x * (extra / np.where(off, total, 1.0)), x)
 
 
 def _closed(array: np.ndarray) -> np.ndarray:

@@ -103,8 +103,11 @@ def need(loads: ArrayLike, level: ArrayLike) -> np.ndarray:
     """
     loads, level = np.asarray(loads, float), np.asarray(level, float)[..., None]
     shape = np.broadcast_shapes(loads.shape, level.shape)
-    ratio = np.divide(loads, level, out=np.zeros(shape), where=level > 0)
-    return np.maximum(np.ceil(ratio * (1 - SLACK)) - 1, 0).astype(np.intp)
+    with np.errstate(over="ignore"):
+        ratio = np.divide(loads, level, out=np.zeros(shape), where=level > 0)
+    # far more than there can be, and room for a sum of them
+    most = np.iinfo(np.intp).max // 1024
+    return np.clip(np.ceil(ratio * (1 - SLACK)) - 1, 0, most).astype(np.intp)
 
 
 def best_level(loads: ArrayLike, extra: int) -> Any:

@@ -524,7 +524,7 @@ def spoilt_run(
     busy = np.where((t // 8 % 2 == 0) ^ np.isin(t, (5, 13, 27)), 14.0, 2.0)
     problem = Problem(np.column_stack([busy, 16.0 - busy]), extra=4)
     predictor, _ = spoilt(problem.loads, kind, share)
-    mix = Mix([Follow(predictor), RegularizedGreedy()], eps, weights=weights)
+    mix = Mix([Follow(predictor, horizon=5), RegularizedGreedy()], eps, weights=weights)
     mix.start(problem.start, problem.extra, problem.move_price)
     paths, weight = [], []
     for r in problem.loads:

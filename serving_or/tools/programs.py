@@ -151,7 +151,9 @@ class Builder:
         shape = (shape,) if isinstance(shape, int) else shape
         row = self._height + np.arange(np.prod(shape, dtype=int)).reshape(shape)
         for value, column in terms:
-            column = np.broadcast_to(column, shape + np.shape(column)[len(shape) :])
+            column = np.asarray(column)
+            if column.shape[: len(shape)] != shape:
+                column = np.broadcast_to(column, shape + column.shape[len(shape) :])
             where = row.reshape(shape + (1,) * (column.ndim - len(shape)))
             self.entries(where, column, value)
         self._rows.append([_spread(v, shape) for v in (low, high)])
@@ -167,8 +169,9 @@ class Builder:
         rows, columns, values : array_like
             Broadcast against each other.
         """
-        arrays = np.broadcast_arrays(np.asarray(values, float), rows, columns)
-        self._entries.append(tuple(a.ravel() for a in arrays))  # type: ignore[arg-type]
+        arrays = np.asarray(values, float), np.asarray(rows), np.asarray(columns)
+        shape = np.broadcast(*arrays).shape
+        self._entries.append(tuple(_flat(a, shape) for a in arrays))  # type: ignore[arg-type]
 
     def build(self) -> Program:
         """The program.
@@ -188,9 +191,16 @@ class Builder:
         return Program(cost, lower, upper, integer > 0, matrix, low, high, self.at)
 
 
-def _spread(value: Any, shape: int | tuple[int, ...]) -> np.ndarray:
+def _spread(value: Any, shape: Any) -> np.ndarray:
     "A value for each element of a shape, in a row."
-    return np.broadcast_to(np.asarray(value, float), shape).ravel()
+    return _flat(np.asarray(value, float), (int(shape),) if np.ndim(shape) == 0 else tuple(shape))
+
+
+def _flat(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    "An array, broadcast to a shape, in a row; one that has the shape already goes a short way."
+    if array.shape != shape:
+        array = np.full(shape, array) if array.ndim == 0 else np.broadcast_to(array, shape)
+    return array.ravel()
 
 
 def _joined(parts: list, width: int) -> list[np.ndarray]:

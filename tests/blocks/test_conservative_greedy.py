@@ -26,9 +26,11 @@ from serving_or.blocks.conservative_greedy import (
     order_rtt,
     pace,
     spread,
+    spread_by_reach,
     tile,
     tile_by_reach,
     window_rule,
+    windows_by_reach,
 )
 from serving_or.blocks.link_program import enumeration
 from serving_or.blocks.plan import Placement, check
@@ -255,7 +257,7 @@ def test_clients_that_reach_only_some_servers(kind):
         if R == 0 or len(groups) == 1:
             continue
         m = c.counts(R)
-        assert wanted.sum() == R
+        assert wanted.sum() == R and (np.diff(groups @ c.memory) >= 0).all()
         most = largest_requests(c, demand)
         enough, possible = (groups @ m >= c.blocks).all(), spans_for_all(groups, m, c.blocks)
         speed = pace(c, m, near_rtt(c, demand))
@@ -263,6 +265,14 @@ def test_clients_that_reach_only_some_servers(kind):
         assert possible or not tiled
         if nested(groups[:, m > 0]):
             assert tiled == enough == possible
+        if nested(groups[:, m > 0]) and tiled:
+            _, tiles, _ = tile_by_reach(groups, m, speed, c.blocks)
+            own = np.zeros(c.n, bool)
+            for those in groups:
+                first = fastest(np.where(those, m, 0), np.where(those, speed, np.inf), c.blocks)
+                own[first[0]] = True
+            # nobody but the groups' own tiles
+            assert not tiles.any(axis=0)[~own].any() and (tiles <= groups).all()
         missed += possible and not tiled
         assert kind == "random" or (R <= most) == tiled
         if not tiled:
@@ -285,11 +295,35 @@ def test_three_clients_that_each_reach_two_servers():
     "Each reaches blocks enough, and no placement serves them all."
     around = [[5, 5, np.inf], [5, np.inf, 5], [np.inf, 5, 5]]
     c = Cluster(2, 4, 1, [7, 7, 7], [1, 1, 1], around)
+    assert not nested(np.isfinite(around))
     with pytest.raises(NoPlacement, match="that every client reaches who needs it"):
         cg_bprr(c, [1, 1, 1])
     with pytest.raises(Infeasible):
         enumeration(c, [1, 1, 1])
     assert cg_bprr(c, [1, 1, 0]).cost == 12
+
+
+def test_the_last_tile_runs_what_is_left():
+    c = Cluster(10, 2, 1, memory=[25, 17, 9], tau=[3, 1, 1], rtt=[6, 8, 4])
+    assert guarantee(c, 2) == 8 + 4 + 4 + 2 + 6 + 3 * 4
+
+
+def test_tiles_of_most_groups_choose_first():
+    "In order of pace alone the third server, which both reach, splits what the last one needs."
+    groups = np.array([[1, 1, 1, 0], [0, 1, 0, 1]], bool)
+    a, _, bare = tile_by_reach(groups, np.array([2, 2, 2, 4]), np.array([1.0, 2, 3, 4]), 6)
+    assert not bare.any() and a.tolist() == [3, 1, 5, 3]
+
+
+def test_servers_left_over_go_where_a_group_has_least():
+    groups = np.array([[1, 1, 0, 0, 1], [0, 0, 1, 1, 1]], bool)
+    a, m, f = np.array([1, 2, 1, 2, 1]), np.ones(5, int), np.array([1.0, 2, 9, 2, 1])
+    spread_by_reach(a, groups, np.array([4]), m, f, 2)
+    assert a[4] == 1
+    # by windows: after four servers both requests have a session everywhere, then in turn
+    together, m = np.ones((1, 6), bool), np.ones(6, int)
+    a, C = windows_by_reach(together, np.array([2]), m, np.ones(6), np.arange(1.0, 7), 2)
+    assert a[4:].tolist() == [1, 2] and C.tolist() == [2, 2]
 
 
 def test_each_client_its_own_server():

@@ -15,6 +15,7 @@ from serving_or.experts.model import (
     Problem,
     Schedule,
     added,
+    check_placement,
     even_split,
     latency,
     stay_or_move,
@@ -261,3 +262,19 @@ def test_bounds_of_the_first_steps_carry_the_rounding_of_the_whole_sum():
 
 def test_the_live_example_is_light():
     assert "Best: stay" in stay_or_move(1, 2.0) and "Best: move two" in stay_or_move(3, 2.0)
+
+
+@pytest.mark.parametrize("error", [1e-12, 1e-8, 9e-7, -9e-7])
+def test_a_cost_is_never_that_of_more_gpus_than_there_are(error):
+    "A sum may be off by 1e-6, the cost of the row is that of exactly k."
+    x = np.array([7 / 3, 2 / 3, 0]) * (1 + error)
+    for bounds in (None, [1.8]):
+        schedule = Schedule(Problem([[6, 3, 1]], 3, move_price=0.0), [x], bounds)
+        assert (
+            np.isclose(schedule.cost, 1.8, rtol=2e-12, atol=0) and schedule.bound <= schedule.cost
+        )
+        assert np.isclose(schedule.x.sum(), 3, rtol=1e-12, atol=0)
+    # rounding errors are nobody's business, and whole numbers stay what they are
+    tenths = np.array([0.1, 0.2, 0.7]) * 3
+    assert np.array_equal(check_placement(tenths, 3), tenths)
+    assert check_placement([1e-7, 0.0], 0).tolist() == [0, 0]

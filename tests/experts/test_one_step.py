@@ -220,3 +220,22 @@ def test_scaling_loads_and_price_changes_no_decision(scale, seed):
     assert np.array_equal(myopic(r, x, 1.3), myopic(r * 2**10, x, 1.3 * 2**10))
     assert best_level(r * scale, 6) == pytest.approx(best_level(r, 6) * scale, rel=1e-9)
     assert np.array_equal(need(r, 2.0), need(r * 4, 8.0))
+
+
+@pytest.mark.parametrize("loads, level", [([1.0, 0.0], 1e-300), ([1e300, 0.0], 1e-10)])
+def test_a_need_beyond_all_numbers_is_more_than_there_can_be(loads, level):
+    with np.errstate(all="raise"):
+        first, second = need(loads, level)
+    assert first > 2**20 and second == 0
+    with pytest.raises(ValueError, match="need sums to"):
+        lazy_cover([1, 1], need(loads, level))
+
+
+def test_the_exercises():
+    "Ties, and where the GPU comes from, against all placements."
+    assert lazy_chase([6, 6, 0], [0, 0, 2]).tolist() == [1, 1, 0]
+    assert lazy_chase([6, 6, 0], [0, 0, 1]).tolist() == [0, 0, 1]
+    assert best_response([6, 6, 0], 1).tolist() == [1, 0, 0]
+    assert best_level([9, 8, 1], 3) == 4 and need([9, 8, 1], 4).tolist() == [2, 1, 0]
+    assert myopic([9, 8, 1], [1, 0, 2], 0.5).tolist() == [1, 1, 1]
+    assert worst_ratio(np.repeat([1, 0], [16, 48]), 16 * np.eye(64)).max() == 17

@@ -13,6 +13,8 @@ from serving_or import experts
 from serving_or.experts.model import Problem, Schedule, latency, water_level
 from serving_or.experts.relaxation import (
     Relaxation,
+    _cover,
+    _never,
     budgeted_conjugate,
     conjugate,
     lower_bound,
@@ -141,6 +143,41 @@ def test_a_bound_holds_in_exact_arithmetic(seed):
         falling = sorted(map(Fraction, loads), reverse=True)
         levels = [sum(falling[:j]) / (k + j) for j in range(1, loads.size + 1)]
         assert Fraction(bound) <= max(levels)
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_a_bound_that_is_attained_holds_in_exact_arithmetic(seed):
+    "Where never moving is optimal the multipliers prove its cost; rounding must not lift it above."
+    rng = np.random.default_rng(seed)
+    T, m, k = (int(n) for n in rng.integers(1, [12, 9, 30]))
+    start = rng.multinomial(k, rng.dirichlet(np.ones(m)))
+    p = Problem(rng.exponential(rng.choice([1e-3, 5.0], (T, m))), k, 1e9, start)
+    b = _never(p)[1] + rng.choice([0.0, 1e3])
+    cost = Fraction(0)
+    for loads, bound in zip(p.loads, lower_bound(p, b)):
+        cost += max(Fraction(r) / (1 + int(x)) for r, x in zip(loads, start))
+        assert Fraction(bound) <= cost
+    assert bound >= float(cost) * (1 - 1e-9) - 1e-9
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_margins_cover_what_cancels(seed):
+    "Where a bound is the small difference of large numbers, against the formula in fractions."
+    rng = np.random.default_rng(seed)
+    k, r = int(rng.integers(1, 30)), float(rng.exponential(5.0))
+    z = -r / (1 + k) / k * (1 + 1e-9 * float(rng.normal()))
+    assert Fraction(step_bound([r], [z], k)) <= Fraction(r) / (1 + k) + k * Fraction(z)
+    # worth that never changes: what the start is worth is all that counts
+    u, start = rng.random(9), rng.multinomial(k, np.full(9, 1 / 9))
+    p = Problem(np.zeros((1, 9)), k, 1.0, start)
+    exact = sum(Fraction(min(u)) - Fraction(a) for a, n in zip(u, start) for _ in range(n))
+    assert Fraction(lower_bound(p, [u, u])[0]) <= exact
+
+
+def test_a_difference_above_the_price_by_rounding_only():
+    w, row = 0.1, [0.2, 0.2 + 0.1]
+    assert row[1] - row[0] > w
+    assert (lower_bound(Problem([[20, 4], [4, 20]], 4, w), [row] * 3) > 0).all()
 
 
 @pytest.mark.parametrize(
@@ -287,7 +324,17 @@ def test_a_schedule_is_one_to_the_last_digits(method, seed):
     rng = np.random.default_rng(seed)
     p = Problem(rng.exponential(5.0, (7, 5)), 6, 0.4)
     x = relax(p, method).x
-    assert (x >= 0).all() and np.allclose(x.sum(axis=1), 6, rtol=1e-13)
+    assert (x >= 0).all() and np.allclose(x.sum(axis=1), 6, rtol=1e-13, atol=0)
+
+
+def test_a_rounding_error_is_not_a_move():
+    "Nor when moves are as dear as can be; what a step needs beyond k is scaled down."
+    rng = np.random.default_rng(0)
+    start = 6 * rng.dirichlet(np.ones(5))
+    p = Problem(np.ones((9, 5)), 6, 1e12, start)
+    need = start * (1 + 1e-15 * rng.integers(-1, 2, (9, 5)))
+    assert np.array_equal(_cover(p, need), np.tile(start, (9, 1)))
+    assert np.allclose(_cover(p, 2 * need), start, rtol=1e-12)
 
 
 def test_no_steps():
