@@ -524,6 +524,10 @@ def test_units_of_time_and_memory_change_no_bound(bound):
         assert bound(slow, R).value == pytest.approx(unit * value, rel=1e-5)
 
 
+def test_the_best_of_those_that_there_was_time_for():
+    assert list(best_bound(fleet(12), 5, time_limit=0).others) == ["chains"]
+
+
 @pytest.mark.parametrize("bound", BOUNDS[1:])
 @pytest.mark.parametrize("time_limit", [0, 0.05, 1])
 @pytest.mark.parametrize("n", [3, 40, 300])

@@ -220,6 +220,12 @@ def test_designs_are_all_that_matter():
     memory = np.random.default_rng(6).uniform(50, 100, 300)
     few = candidate_designs(Cluster(70, 1, 0.01, memory, np.ones(300), np.ones(300)), 5000, most=20)
     assert len(few) <= 20 and few[-1] == 5000 and (np.diff(few) > 0).all()
+    # in tenths: what fits but for rounding fits
+    for _ in range(60):
+        L, block, cache, R = rng.integers(1, 12, 4).tolist()
+        c = Cluster(L, block / 10, cache / 10, rng.integers(1, 90, 3) / 10, 1, 1)
+        every = {tuple(c.counts(x)): x for x in range(1, R + 1)}
+        assert list(candidate_designs(c, R)) == sorted(every.values())
     # of one design, CG-BPRR's own
     assert list(candidate_designs(THREE, 4, most=1)) == [4]
     assert sweep(THREE, 4, most=1).cost == cg_bprr(THREE, 4).cost
