@@ -327,6 +327,12 @@ def test_a_schedule_is_one_to_the_last_digits(method, seed):
     assert (x >= 0).all() and np.allclose(x.sum(axis=1), 6, rtol=1e-13, atol=0)
 
 
+def test_a_tolerance_below_the_digits_of_the_solver_ends():
+    p = Problem(np.random.default_rng(0).exponential(5.0, (8, 4)), 5, 0.5)
+    answer = relax(p, tolerance=0.0)
+    assert answer.status in ("optimal", "feasible") and answer.gap <= 1e-6
+
+
 def test_a_rounding_error_is_not_a_move():
     "Nor when moves are as dear as can be; what a step needs beyond k is scaled down."
     rng = np.random.default_rng(0)
