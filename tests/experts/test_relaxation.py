@@ -343,6 +343,16 @@ def test_a_rounding_error_is_not_a_move():
     assert np.allclose(_cover(p, 2 * need), start, rtol=1e-12)
 
 
+def test_a_bad_guess_is_no_worse_than_water():
+    p = Problem(EIGHT_STEPS, 4)
+    guess = np.zeros((9, 2))
+    guess[0, 0] = 2.0
+    assert lower_bound(p, guess)[-1] < 31
+    answer = Relaxation(p, [[2, 2]] * 8, guess)
+    assert answer.bound == pytest.approx(32)
+    assert np.allclose(answer.schedule.bounds, 4 * np.arange(1, 9))
+
+
 def test_no_steps():
     p = Problem(np.zeros((0, 3)), 2)
     answer = relax(p)
