@@ -408,13 +408,15 @@ def _with_cuts(
     for power in (0.5, 1.0):
         _add_tangents(model, of, np.arange(n), (of.r / of.low[of.t]) ** power)
     # what took half of the time to build is not solved in the other half
-    ready = clock.left() > clock.spent()
-    while ready and value - bound > tolerance * value and not clock.over():
+    ready, idle = clock.left() > clock.spent(), 0
+    # twenty rounds for nothing: the gap is below the solver's digits
+    while ready and idle < 20 and value - bound > tolerance * value and not clock.over():
         answer = model.run(clock.left(), prove=False)
         if answer.x is None or answer.multipliers is None:
             break
         trial, c = _read_schedule(p, of, answer.x), _read_multipliers(p, of, answer)
         reached, proved = _cost(p, trial), _bound(p, c)
+        idle = 0 if reached < value or proved > bound else idle + 1
         if reached < value:
             value, x = reached, trial
         if proved > bound:

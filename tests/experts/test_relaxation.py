@@ -327,6 +327,12 @@ def test_a_schedule_is_one_to_the_last_digits(method, seed):
     assert (x >= 0).all() and np.allclose(x.sum(axis=1), 6, rtol=1e-13, atol=0)
 
 
+def test_a_tolerance_below_the_digits_of_the_solver_ends():
+    p = Problem(np.random.default_rng(0).exponential(5.0, (8, 4)), 5, 0.5)
+    answer = relax(p, tolerance=0.0)
+    assert answer.status in ("optimal", "feasible") and answer.gap <= 1e-6
+
+
 def test_a_rounding_error_is_not_a_move():
     "Nor when moves are as dear as can be; what a step needs beyond k is scaled down."
     rng = np.random.default_rng(0)
@@ -335,6 +341,16 @@ def test_a_rounding_error_is_not_a_move():
     need = start * (1 + 1e-15 * rng.integers(-1, 2, (9, 5)))
     assert np.array_equal(_cover(p, need), np.tile(start, (9, 1)))
     assert np.allclose(_cover(p, 2 * need), start, rtol=1e-12)
+
+
+def test_a_bad_guess_is_no_worse_than_water():
+    p = Problem(EIGHT_STEPS, 4)
+    guess = np.zeros((9, 2))
+    guess[0, 0] = 2.0
+    assert lower_bound(p, guess)[-1] < 31
+    answer = Relaxation(p, [[2, 2]] * 8, guess)
+    assert answer.bound == pytest.approx(32)
+    assert np.allclose(answer.schedule.bounds, 4 * np.arange(1, 9))
 
 
 def test_no_steps():
