@@ -14,6 +14,7 @@ from serving_or.blocks.bounds import chain_bound
 from serving_or.blocks.cluster import Cluster
 from serving_or.blocks.conservative_greedy import ORDERS, NoPlacement, cg_bprr, place_for
 from serving_or.blocks.designs import (
+    _dealt,
     _trials,
     candidate_designs,
     lanes,
@@ -366,6 +367,9 @@ def test_shared_servers_are_dealt_to_who_has_least():
     # one's own server at 30 and the shared one at 23 cost more than twice the shared one
     c = Cluster(2, 2, 1, [8] * 3, [12, 12, 9], [[6, np.inf, 5], [np.inf, 6, 5]])
     assert lanes(c, [1, 1]).m.tolist() == [0, 0, 2]
+    # of servers that both reach the largest is dealt first, so the two others go together
+    c = Cluster(2, 1, 1, [3, 4, 3], 1, 1)
+    assert _dealt(c, np.ones((2, 3), bool), np.array([1, 1])).tolist() == [1, 0, 1]
 
 
 def test_lanes_in_units_cover_too():
