@@ -346,7 +346,7 @@ def test_a_rounding_error_is_not_a_move():
 def test_a_bad_guess_is_no_worse_than_water():
     p = Problem(EIGHT_STEPS, 4)
     guess = np.zeros((9, 2))
-    guess[0, 0] = 2.0
+    guess[0, 1] = 2.0
     assert lower_bound(p, guess)[-1] < 31
     answer = Relaxation(p, [[2, 2]] * 8, guess)
     assert answer.bound == pytest.approx(32)
