@@ -16,6 +16,7 @@ from serving_or.blocks.conservative_greedy import ORDERS, NoPlacement, cg_bprr, 
 from serving_or.blocks.designs import (
     _dealt,
     _trials,
+    _types,
     candidate_designs,
     lanes,
     petals_like,
@@ -408,6 +409,16 @@ def best_lane_cost(c, R):
         )
 
     return line(c.blocks, c.n) / R
+
+
+@pytest.mark.parametrize("requests", [9999, 10_000, 10_001, 12_345, 77_777])
+def test_units_of_requests_are_rounded_up_and_room_down(requests):
+    c = Cluster(3, 1, 1, [30_000.0] * 9, 1, 1)
+    types = _types(c, np.array([requests]))
+    assert types.unit > 1 and types.requests * types.unit >= requests
+    assert types.requests == -(-requests // types.unit)
+    sessions = [c.sessions([m] * 9)[0] for m in (1, 2, 3)]
+    assert (types.room[0] == np.array(sessions) // types.unit).all()
 
 
 def test_lanes_are_the_cheapest_lanes():
