@@ -15,6 +15,7 @@ from serving_or.blocks.cluster import Cluster
 from serving_or.blocks.conservative_greedy import ORDERS, NoPlacement, cg_bprr, place_for
 from serving_or.blocks.designs import (
     _dealt,
+    _placed,
     _trials,
     _types,
     candidate_designs,
@@ -409,6 +410,12 @@ def best_lane_cost(c, R):
         )
 
     return line(c.blocks, c.n) / R
+
+
+def test_the_nearest_server_goes_where_most_requests_pass():
+    c = Cluster(4, 1, 1, [9, 9], 1, [7, 2])
+    placement = _placed(c, _types(c, np.array([3])), [[(1, 1, 2), (3, 3, 2)]])
+    assert placement.a.tolist() == [1, 3]
 
 
 @pytest.mark.parametrize("requests", [9999, 10_000, 10_001, 12_345, 77_777])
