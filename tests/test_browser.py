@@ -348,7 +348,7 @@ def test_precomputed_states_follow_the_slider_and_the_keyboard(page, site):
     label = box.locator("svg.plot").get_attribute("aria-label")
     assert label.startswith("k = 4: latency 4.000")
     page.evaluate(LISTEN)
-    slider = box.get_by_role("slider", name="extra GPUs, k")
+    slider = box.get_by_role("slider", name="extra GPUs k")
     slider.focus()
     slider.press("ArrowRight")
     shown = "document.querySelector('.live svg').getAttribute('aria-label')"
