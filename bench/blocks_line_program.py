@@ -1,11 +1,12 @@
 """The program on the line of blocks against the program of the literature, both solved by HiGHS.
 
-On tight random clusters and on two networks.
+On tight random clusters and on two networks; and with a good plan to start from, on sixty servers.
 """
 
 import numpy as np
 
-from serving_or.blocks import Cluster
+from bench import percent, timed
+from serving_or.blocks import Cluster, improve, milp, sweep
 from serving_or.blocks.cluster import scatter
 from serving_or.blocks.line_program import block_line_program
 from serving_or.blocks.link_program import paper_program
@@ -59,3 +60,16 @@ def run():
     for name, R in (("abovenet", 8), ("bellcanada", 16)):
         c = scatter(load_topology(name), seed=0)
         row(f"{name}, n={c.n} L={c.blocks} R={R}", "line", block_line_program(c, c.demand(R)))
+    print("   sixty servers of gtsce, the line program from the search's plan, 60 seconds")
+    print("   seed    R    sweep   search     line    bound  gap, %  seconds")
+    for seed in (1, 2, 4):
+        c = scatter(load_topology("gtsce"), seed=seed)
+        for R in (60, 400):
+            first = sweep(c, R)
+            begin = improve(first, 10)
+            took, plan = timed(lambda c=c, R=R, begin=begin: milp(c, R, time_limit=60, start=begin))
+            print(
+                f"   {seed:>4} {R:>4}",
+                *(f"{v:>8.2f}" for v in (first.cost, begin.cost, plan.cost, plan.bound)),
+                f"{percent(plan.cost, plan.bound):>7} {took:>8.2f}",
+            )
