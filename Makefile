@@ -83,7 +83,7 @@ $(VENV)/ready: settings.ini setup.py pyproject.toml $(LOCK)
 	touch $@
 
 # What runs together, from the ranges in settings.ini; needs uv. A pin stays while it fits.
-LOCKED = uv pip compile --quiet --extra dev --python-version 3.11 --no-header --no-annotate
+LOCKED = uv pip compile --quiet --extra dev --extra bench --python-version 3.11 --no-header --no-annotate
 lock:  ## constraints.txt anew, from settings.ini
 	$(LOCKED) --universal setup.py -o constraints.txt
 

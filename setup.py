@@ -36,6 +36,11 @@ setup(
     classifiers=CLASSIFIERS,
     python_requires=f">={cfg['min_python']}",
     install_requires=cfg["requirements"].split(),
-    extras_require={"dev": cfg["dev_requirements"].split()},
-    entry_points={"nbdev": [f"{cfg['lib_path']}={cfg['lib_path']}._modidx:d"]},
+    extras_require={
+        extra: cfg[f"{extra}_requirements"].split() for extra in ("fast", "torch", "dev", "bench")
+    },
+    entry_points={
+        "nbdev": [f"{cfg['lib_path']}={cfg['lib_path']}._modidx:d"],
+        "console_scripts": ["serving-or = serving_or.cli.app:main"],
+    },
 )
