@@ -148,11 +148,20 @@ class Infeasible(ValueError):
         Blocks without a server.
     largest : int or array_like, optional
         The most requests with an answer, in all or for each client.
+    nearest : float or array_like, optional
+        The nearest target, demand or stock with an answer.
     """
 
-    def __init__(self, message: str, *, blocks_short: int | None = None, largest: Any = None):
+    def __init__(
+        self,
+        message: str,
+        *,
+        blocks_short: int | None = None,
+        largest: Any = None,
+        nearest: Any = None,
+    ):
         super().__init__(message)
-        self.blocks_short, self.largest = blocks_short, largest
+        self.blocks_short, self.largest, self.nearest = blocks_short, largest, nearest
 
 
 class NotFound(RuntimeError):
