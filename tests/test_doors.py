@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from serving_or import blocks, experts
+from serving_or import blocks, experts, fleet
 from serving_or.blocks.cluster import scatter
 from serving_or.tools.answers import Infeasible, NotFound, Record, Result, Scope, Status, TooLarge
 from serving_or.tools.data import load_topology
@@ -47,7 +47,7 @@ def schedule():
 
 
 @cache
-def fleet():
+def servers():
     "Three servers of which two stand in one site, one client near and one far."
     return blocks.Cluster(
         4,
@@ -64,7 +64,7 @@ def fleet():
 
 @cache
 def plan():
-    return blocks.sweep(fleet(), [2, 1])
+    return blocks.sweep(servers(), [2, 1])
 
 
 def started(rule, x0, **more):
@@ -109,11 +109,41 @@ def forecast(make):
     return lambda seen=LOADS, horizon=3: make(seen, horizon)
 
 
+def fleet_calls():
+    "The doors of the fleet."
+    engine = fleet.Engine(0.04, 0.01, 4, 10, 0.1)
+    targets = {"ttft": 0.5, "tpot": 0.08, "response": 3.0, "share": 0.9}
+    return {
+        "fleet.Engine": (
+            fleet.Engine,
+            {
+                "alpha": 0.04,
+                "beta": 0.01,
+                "batch": 4,
+                "output": 10,
+                "prefill": 0.1,
+                "stalls": True,
+            },
+        ),
+        "fleet.batching_server": (fleet.batching_server, {"engine": engine, "rate": 4.0}),
+        "fleet.fewest_replicas": (
+            fleet.fewest_replicas,
+            {"engine": engine, "rate": 20.0, "most": 100, **targets},
+        ),
+        "fleet.largest_rate": (fleet.largest_rate, {"engine": engine, **targets}),
+        "fleet.fit_itl": (fleet.fit_itl, {"batch": [1, 8, 64], "itl": [0.007, 0.0075, 0.009]}),
+        "fleet.simulate_steps": (
+            fleet.simulate_steps,
+            {"engine": engine, "arrival": [0.0, 0.5, 0.5], "output": [3, 1, 2], "prefill": 0.2},
+        ),
+    }
+
+
 def calls():
     "Name of a door to a call and its arguments."
-    p, c, R = problem(), fleet(), [2, 1]
+    p, c, R = problem(), servers(), [2, 1]
     placement = plan().placement
-    return {
+    return fleet_calls() | {
         "experts.Problem": (
             experts.Problem,
             {"loads": LOADS, "extra": 4, "move_price": 2.0, "start": [2, 1, 1]},
@@ -407,7 +437,7 @@ def attempts(name):
 ODD = {
     "problem": [problem().loads, schedule()],
     "cluster": [plan(), 3],
-    "plan": [fleet()],
+    "plan": [servers()],
     "chains": [
         [blocks.Chain(0, (0,), (4,))],
         [None],
@@ -505,7 +535,7 @@ def pick(rng, options):
 
 def test_every_function_among_the_doors_is_called():
     named = {name.partition("(")[0] for name in CALLS}
-    for part, things in (("experts", experts), ("blocks", blocks)):
+    for part, things in (("fleet", fleet), ("experts", experts), ("blocks", blocks)):
         functions = {n for n in things.__all__ if inspect.isfunction(getattr(things, n))}
         assert not {f"{part}.{name}" for name in functions} - named
 

@@ -58,7 +58,7 @@ class Engine(Record):
     --------
     >>> engine = Engine(alpha=0.007, beta=0.0001, batch=64, output=200, prefill=0.05)
     >>> round(float(engine.itl(1)), 6), round(engine.capacity, 3)
-    (0.0071, 23.485)
+    (0.0071, 23.443)
     """
 
     alpha: float
@@ -315,18 +315,19 @@ def _meets(server: BatchingServer, ttft: float, tpot: float, response: float, sh
     return server.goodput(ttft, tpot) >= share * server.rate
 
 
-def _floor(engine: Engine, ttft: float, tpot: float, response: float) -> str:
-    "The first target that a request cannot meet even alone, in words; empty when there is none."
+def _check_floor(engine: Engine, ttft: float, tpot: float, response: float) -> None:
+    "Refuse a target that a request does not meet even alone."
     alone = (engine.prefill, float(engine.itl(1)), float(engine.service(1)))
     wanted = {"ttft": ttft, "tpot": tpot, "response": response}
     for (name, target), least in zip(wanted.items(), alone):
         if target < least:
-            return (
+            raise Infeasible(
                 f"{name} is {target:.6g} s, and a request alone in an idle replica takes"
                 f" {least:.6g} s: no number of replicas can meet it. Ask for more than"
-                f" {least:.6g} s, or for a faster engine"
+                f" {least:.6g} s, or for a faster engine",
+                largest=0,
+                nearest=least,
             )
-    return ""
 
 
 def _fewest(meets: Callable[[int], bool], most: int) -> int:
@@ -483,8 +484,7 @@ def fewest_replicas(
     rate, most = number(rate, "rate", least=0), whole(most, "most", least=1)
     share = None if share is None else number(share, "share", above=0, most=1)
     wanted = _target(ttft, "ttft"), _target(tpot, "tpot"), _target(response, "response")
-    if said := _floor(engine, *wanted):
-        raise Infeasible(said, largest=0)
+    _check_floor(engine, *wanted)
     fits = lambda n: _meets(BatchingServer(engine, rate / n), *wanted, share)
     n = _fewest(fits, most)
     if n > most:
@@ -493,6 +493,7 @@ def fewest_replicas(
             f"{rate:.6g} requests/s with these targets need more than {most} replicas, which carry"
             f" {carried:.6g} requests/s; raise most, or relax a target",
             largest=carried,
+            nearest=carried,
         )
     return ReplicaCount(engine, rate, n, ttft, tpot, response, share)
 
@@ -646,7 +647,7 @@ def fit_itl(batch: Any, itl: Any) -> ItlFit:
     --------
     >>> fit = fit_itl([1, 16, 64], [0.0070, 0.0075, 0.0087])
     >>> print(fit.summary())
-    ITL(b) = 7.003 ms + 0.02669 ms b; largest residual 0.93% of 3 points
+    ITL(b) = 7.018 ms + 0.0265 ms b; largest residual 0.78% of 3 points
     """
     b = finite(batch, "batch", ndim=1, least=1, whole=True).astype(float)
     y = finite(itl, "itl", shape=b.shape)
