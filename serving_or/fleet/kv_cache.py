@@ -52,6 +52,17 @@ def _counts(values: Any, name: str, shape: Any, least: int, most: int) -> np.nda
     return found.astype(np.int64)
 
 
+def _names(labels: Any, count: int) -> tuple:
+    "Texts and numbers, one for each request."
+    try:
+        names = tuple(np.asarray(labels, object).tolist() if np.ndim(labels) else tuple(labels))
+    except (TypeError, ValueError):
+        raise ValueError(f"labels is {labels!r}; it must be a sequence of {count} names") from None
+    if len(names) != count:
+        raise ValueError(f"labels are {len(names)}; they must be {count}, one for each request")
+    return tuple(name if isinstance(name, str | int | float) else str(name) for name in names)
+
+
 @dataclass(frozen=True, eq=False)
 class Requests(Record):
     """Requests for one worker, in rounds and tokens.
@@ -97,9 +108,7 @@ class Requests(Record):
                 f"output[{empty[0]}] is 0 ({empty.size - 1} more such elements); it must be at"
                 " least 1; Requests.from_trace(..., drop_empty=True) leaves them out"
             )
-        labels = labels_of(self.arrival, 0) if self.labels is None else tuple(self.labels)
-        if labels is not None and len(labels) != n[0]:
-            raise ValueError(f"labels are {len(labels)}; they must be {n[0]}, one for each request")
+        labels = labels_of(self.arrival, 0) if self.labels is None else _names(self.labels, n[0])
         self._put(
             arrival=arrival,
             prompt=_counts(self.prompt, "prompt", n, 0, _LONGEST),
@@ -419,8 +428,8 @@ def look_ahead(
     run = _compiled(_ahead) if len(requests) >= _MANY else _ahead
     start = np.zeros(n, np.int64)
     if len(requests):
-        given = (requests.arrival, requests.prompt, requests.output, plan)
-        start[order] = run(*(v[order] for v in given), tokens)
+        a, s, o = requests.arrival[order], requests.prompt[order], requests.output[order]
+        start[order] = run(a, s, o, plan[order], tokens)
     return start
 
 # %% ../../nbs/fleet/05_kv_cache.ipynb #534c11ec
@@ -690,7 +699,9 @@ def schedule(requests: Requests, memory: int, policy: Batching | None = None) ->
 # %% ../../nbs/fleet/05_kv_cache.ipynb #23828708
 def _srpt(release: list[int], work: list[int]) -> list[int]:
     "Completion times of a machine of speed 1 that does the least work left first, in order."
-    now, come, left, done = 0, 0, [], []
+    now, come = 0, 0
+    left: list[int] = []
+    done: list[int] = []
     while len(done) < len(release):
         if not left:
             now = max(now, release[come])
@@ -819,9 +830,9 @@ def cache_tokens(card: Card, device: Device, gpus: int = 1, share: float = 0.9) 
     if token == 0:
         raise ValueError(f"{card.name} leaves nothing in the cache; its values must not be all 0")
     if weights > count * each:
-        need = f"needs {int(np.ceil(weights / each))} GPUs" if each > 0 else "has no memory"
         raise Infeasible(
             f"{card.name} takes {weights / 1e9:.1f} GB and {count} x {device.name} have"
-            f" {count * each / 1e9:.1f} GB to use; it {need}, or fewer bits"
+            f" {count * each / 1e9:.1f} GB to use; it needs"
+            f" {np.ceil(np.divide(weights, each)):.0f} GPUs, or fewer bits"
         )
     return int((count * each - weights) // token)
