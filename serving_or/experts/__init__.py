@@ -11,6 +11,7 @@ from .policies import Chase, Myopic, Never, Policy
 from .predictions import Follow, Mix, Rounded, ewma, last, seasonal
 from .regularized_greedy import RegularizedGreedy, ReverseEntropy
 from .relaxation import Relaxation, relax
+from .replicas import ReplicaPlan, legal_redundant, rebuild, replica_counts
 from .rounding import Credit, Hysteresis, Rounding, Threshold
 from .static import StaticPlacement, place
 
@@ -42,4 +43,8 @@ __all__ = [
     "seasonal",
     "Mix",
     "Rounded",
+    "legal_redundant",
+    "replica_counts",
+    "rebuild",
+    "ReplicaPlan",
 ]

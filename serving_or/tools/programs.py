@@ -7,10 +7,17 @@ __all__ = ['Program', 'Builder', 'dual_bound', 'Outcome', 'Solution', 'solve', '
 
 # %% ../../nbs/tools/08_programs.ipynb #52858886
 #| code-fold: true
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from io import BytesIO
 from typing import Any
 
 import numpy as np
@@ -562,6 +569,132 @@ def _read(highspy: Any, solver: Any, mixed: bool) -> _Said:
     return said
 
 
+def _alone(
+    highspy: Any,
+    program: Program,
+    clock: Clock,
+    start: tuple[np.ndarray, np.ndarray] | None,
+    tolerance: float,
+    options: Mapping[str, Any] | None,
+    tell: Callable[[_Said], None] | None = None,
+) -> _Said:
+    "One run of HiGHS in this process; an integer program tells on its way what it has."
+    mixed = bool(program.integer.any())
+    limits = {"time_limit": clock.left(), "mip_rel_gap": tolerance, "mip_abs_gap": 1e-9}
+    with _own_threads(highspy):
+        solver = _highs(highspy, limits | dict(options or {}))
+        as_given = _passed(highspy, solver, program)
+        if start is not None and mixed:
+            columns, values = np.asarray(start[0], np.int32), np.asarray(start[1], float)
+            solver.setSolution(columns.size, columns, values)
+        if tell is not None:
+            _listen(highspy, solver, tell)
+        solver.run()
+        said = _read(highspy, solver, mixed)
+    if not as_given and said.outcome in (Outcome.INFEASIBLE, Outcome.UNBOUNDED):
+        said.outcome = Outcome.FAILED
+    return said
+
+# %% ../../nbs/tools/08_programs.ipynb #4a7cf9b7
+_LARGE = 100_000  # entries from which a round of cuts can be longer than a limit
+_LAST_WORDS = 0.2  # seconds after the limit in which the solver may still stop by itself
+_CHILD = "from serving_or.tools.programs import _serve; _serve()"
+
+
+def _listen(highspy: Any, solver: Any, tell: Callable[[_Said], None]) -> None:
+    "Let a solver tell each better point and, with each line of its log, its bound."
+    kinds = highspy.cb.HighsCallbackType
+    better, line = kinds.kCallbackMipImprovingSolution, kinds.kCallbackMipLogging
+
+    def heard(kind: Any, message: str, out: Any, into: Any, data: Any) -> None:
+        x = np.array(out.mip_solution) if kind == int(better) else None
+        tell(_Said(Outcome.TIME_LIMIT, x, bound=out.mip_dual_bound))
+
+    # a line that is not written is not told either
+    for name, value in (("log_to_console", False), ("output_flag", True)):
+        solver.setOptionValue(name, value)
+    solver.setCallback(heard, None)
+    for kind in (better, line):
+        solver.startCallback(kind)
+
+
+def _send(stream: Any, **values: Any) -> None:
+    "Arrays and numbers with their names, after the length of it all; what is None stays behind."
+    packed = BytesIO()
+    np.savez(packed, **{name: value for name, value in values.items() if value is not None})
+    stream.write(len(packed.getvalue()).to_bytes(8, "little") + packed.getvalue())
+    stream.flush()
+
+
+def _receive(stream: Any) -> dict[str, np.ndarray] | None:
+    "What was sent; None when the other side has ended."
+    size = int.from_bytes(stream.read(8), "little")
+    packed = stream.read(size)
+    if size == 0 or len(packed) < size:
+        return None
+    with np.load(BytesIO(packed), allow_pickle=False) as values:
+        return dict(values)
+
+
+def _serve() -> None:
+    "The other process: take a program from its input, and write to its output what is found."
+    from scipy.sparse import csc_array
+
+    sent = _receive(sys.stdin.buffer)
+    if sent is None:
+        return
+    data, indices, indptr = (sent.pop(name) for name in ("data", "indices", "indptr"))
+    matrix = csc_array((data, indices, indptr), tuple(sent.pop("shape")))
+    end, tolerance = float(sent.pop("end")), float(sent.pop("tolerance"))
+    options = json.loads(str(sent.pop("options")))
+    start = (sent.pop("columns"), sent.pop("values")) if "columns" in sent else None
+    program = Program(**sent, matrix=matrix, at={})
+    write = sys.stdout.buffer
+
+    def tell(said: _Said, last: bool = False) -> None:
+        words = {"outcome": str(said.outcome), "unclear": said.unclear, "last": last}
+        _send(write, x=said.x, bound=said.bound, **words)
+
+    clock = Clock(max(end - time.time(), 0.0))
+    tell(_alone(_highspy(), program, clock, start, tolerance, options, tell), last=True)
+
+
+def _apart(
+    program: Program,
+    clock: Clock,
+    start: tuple[np.ndarray, np.ndarray] | None,
+    tolerance: float,
+    options: Mapping[str, Any] | None,
+) -> _Said:
+    "One run of HiGHS in a process of its own, which is ended when the time is over."
+    A, (columns, values) = program.matrix, start or (None, None)
+    arrays = {"data": A.data, "indices": A.indices, "indptr": A.indptr, "shape": A.shape}
+    arrays |= {"columns": columns, "values": values, "options": json.dumps(dict(options or {}))}
+    vectors = ("cost", "lower", "upper", "low", "high", "integer")
+    arrays |= {name: getattr(program, name) for name in vectors}
+    here = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    pipe, call = subprocess.PIPE, [sys.executable, "-c", _CHILD]
+    child = subprocess.Popen(call, env=here, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL)
+    watch = threading.Timer(clock.left() + _LAST_WORDS, child.kill)
+    watch.start()
+    said, last = _Said(Outcome.TIME_LIMIT), False
+    try:
+        # the pipe breaks, or something else has written into it
+        with suppress(OSError, MemoryError, OverflowError, ValueError):
+            _send(child.stdin, end=time.time() + clock.left(), tolerance=tolerance, **arrays)
+            while not last and (heard := _receive(child.stdout)) is not None:
+                said.outcome, said.unclear = Outcome(str(heard["outcome"])), bool(heard["unclear"])
+                said.x = heard.get("x", said.x)
+                said.bound, last = max(said.bound, float(heard["bound"])), bool(heard["last"])
+    finally:
+        watch.cancel()
+        child.kill()
+        child.communicate()
+    if not (last or clock.over()):
+        said.outcome = Outcome.FAILED
+    return said
+
+
 def _with_highs(
     highspy: Any,
     program: Program,
@@ -571,19 +704,12 @@ def _with_highs(
     options: Mapping[str, Any] | None,
 ) -> _Said:
     "One run of HiGHS."
-    mixed = bool(program.integer.any())
-    limits = {"time_limit": clock.left(), "mip_rel_gap": tolerance, "mip_abs_gap": 1e-9}
-    with _own_threads(highspy):
-        solver = _highs(highspy, limits | dict(options or {}))
-        as_given = _passed(highspy, solver, program)
-        if start is not None and mixed:
-            columns, values = np.asarray(start[0], np.int32), np.asarray(start[1], float)
-            solver.setSolution(columns.size, columns, values)
-        solver.run()
-        said = _read(highspy, solver, mixed)
-    if not as_given and said.outcome in (Outcome.INFEASIBLE, Outcome.UNBOUNDED):
-        said.outcome = Outcome.FAILED
-    return said
+    large = program.integer.any() and program.matrix.nnz > _LARGE
+    if large and np.isfinite(clock.left()) and sys.executable:
+        # refuses options that HiGHS does not have
+        _highs(highspy, options)
+        return _apart(program, clock, start, tolerance, options)
+    return _alone(highspy, program, clock, start, tolerance, options)
 
 # %% ../../nbs/tools/08_programs.ipynb #0116810f
 #| code-fold: true

@@ -292,6 +292,55 @@ def test_time_limits_hold(time_limit, door):
     assert time.process_time() - began <= time_limit + 2
 
 
+def test_a_process_of_its_own_says_the_same(monkeypatch):
+    "Large integer programs with a limit run apart; here all do."
+    mixed = [p for p in map(drawn, range(60)) if p.integer.any()][:12]
+    here = [solve(p, 60.0) for p in mixed]
+    monkeypatch.setattr(programs, "_LARGE", -1)
+    apart = [solve(p, 60.0) for p in mixed]
+    assert {a.status.value for a in here} == {"optimal", "infeasible", "unbounded"}
+    for p, one, other in zip(mixed, here, apart, strict=True):
+        assert (one.status, one.value, one.bound) == (other.status, other.value, other.bound)
+        again = solve(p, 60.0, start=one.x) if one.x is not None else one
+        assert (again.status, again.value) == (one.status, one.value)
+    with pytest.raises(ValueError, match="no option 'bogus'"):
+        solve(mixed[0], 60.0, options={"bogus": 1})
+
+
+def test_a_process_that_dies_is_no_answer(monkeypatch):
+    p = next(p for p in map(drawn, range(60)) if p.integer.any() and solve(p).status == "optimal")
+    monkeypatch.setattr(programs, "_LARGE", -1)
+    for child in ("import sys; sys.exit(3)", "print('x' * 100)"):
+        monkeypatch.setattr(programs, "_CHILD", child)
+        found = solve(p, 60.0)
+        assert found.status == "failed" and found.x is None and found.bound <= solve(p).value
+
+
+def test_a_process_is_ended_with_the_best_that_it_told(monkeypatch):
+    "A child that answers once and then hears nothing, as a solver within a round of cuts."
+    rng = np.random.default_rng(0)
+    sizes = rng.integers(1, 100, (30, 200))
+    p = plain(-rng.integers(1, 100, 200), 0, 1, sizes, high=sizes.sum(axis=1) / 3, integer=True)
+    deaf = """
+exponent = {exponent}
+import time, numpy as np, sys, serving_or.tools.programs as programs
+programs._receive(sys.stdin.buffer)
+x = np.eye(1, 200)[0]
+words = {"outcome": "time_limit", "unclear": False, "last": False}
+programs._send(sys.stdout.buffer, x=x, bound=-6000.0 / 2**exponent, **words)
+time.sleep(60)
+"""
+    deaf = deaf.replace("{exponent}", str(programs._scaled(p, None)[1]))
+    monkeypatch.setattr(programs, "_LARGE", -1)
+    monkeypatch.setattr(programs, "_CHILD", deaf)
+    began = time.perf_counter()
+    found = solve(p, 5.0)
+    # five seconds, and as much again for a busy machine
+    assert time.perf_counter() - began < 10
+    assert found.status == "time_limit" and found.value == p.cost[0]
+    assert found.bound == pytest.approx(-6000, rel=1e-8)
+
+
 @pytest.mark.parametrize("exponent", [-300, -30, -9, 0, 9, 15, 30, 300])
 def test_the_unit_of_costs_does_not_matter(exponent, door):
     for seed in range(CASES // 4):
