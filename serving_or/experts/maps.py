@@ -18,12 +18,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from .repair import plan
-from .replicas import faults
+from .replicas import faults, rebuild
 from ..tools import files
 from serving_or.tools.answers import (
     Array,
@@ -35,9 +34,6 @@ from serving_or.tools.answers import (
     whole,
     write_whole,
 )
-
-if TYPE_CHECKING:
-    from serving_or.tools.plots import Picture
 
 # %% ../../nbs/experts/18_maps.ipynb #ce4eae8e
 class Engine(NamedTuple):
@@ -568,11 +564,10 @@ def read_map(path: str | PathLike) -> ExpertMap:
 
 def _file(path: Any) -> Path:
     "A path, as a path."
-    if not isinstance(path, str | PathLike):
-        raise ValueError(f"path is of type {type(path).__name__}; it must be a path")
-    if "\x00" in fspath(path):
-        raise ValueError("path holds a null character")
-    return Path(path)
+    text = fspath(path) if isinstance(path, str | PathLike) else None
+    if not isinstance(text, str) or not text or "\x00" in text:
+        raise ValueError(f"path is {str(path)[:40]!r}; it must name a file")
+    return Path(text)
 
 
 def _keys(found: dict) -> str:
@@ -1493,15 +1488,13 @@ class VllmPolicy:
             For loads or sizes that cannot be.
         """
         loads = _numpy(weight)
-        old = _usable(old_global_expert_indices, num_replicas)
-        made = plan(
+        _usable(old_global_expert_indices, num_replicas)
+        made = rebuild(
             loads,
             num_ranks,
             redundant=_spares(loads, num_replicas),
             nodes=num_nodes,
             groups=max(whole(num_groups, "num_groups"), 1),
-            old=old,
-            slack=cls.slack,
             policy=cls.policy,
         )
         return _like(weight, made.physical)
@@ -1573,7 +1566,7 @@ def rebalance_experts(
     ([[3, 1, 1, 1]], (1, 4, 3))
     """
     loads = _numpy(weight)
-    made = plan(
+    made = rebuild(
         loads,
         num_gpus,
         redundant=_spares(loads, num_replicas),

@@ -582,7 +582,7 @@ def test_hostile_files_are_refused_with_a_sentence(tmp_path, name):
 
 
 def test_an_archive_that_would_fill_the_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr(maps, "MOST_BYTES", 2**20)
+    monkeypatch.setattr(maps, "MOST_READ", 2**20)
     np.savez_compressed(tmp_path / "file.npz", np.zeros(2**20))
     assert (tmp_path / "file.npz").stat().st_size < 2**14
     for read in (read_loads, read_map):
