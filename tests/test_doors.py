@@ -188,6 +188,26 @@ def batching_calls():
             lambda predicted: fleet.schedule(requests, 12, fleet.MCSF(predicted)),
             {"predicted": [3, 6, 5]},
         ),
+        "fleet.AMax": (
+            lambda upper: fleet.schedule(requests, 12, fleet.AMax(upper)),
+            {"upper": [6, 6, 6]},
+        ),
+        "fleet.AMin": (
+            lambda lower: fleet.schedule(requests, 12, fleet.AMin(lower)),
+            {"lower": [1, 2, 9]},
+        ),
+        "fleet.Aging": (
+            lambda weight, predicted: fleet.schedule(requests, 12, fleet.Aging(weight, predicted)),
+            {"weight": 0.5, "predicted": [3, 6, 5]},
+        ),
+        "fleet.GSA": (
+            lambda growth, first: fleet.schedule(requests, 12, fleet.GSA(growth, first)),
+            {"growth": 2.0, "first": 1},
+        ),
+        "fleet.GBA": (
+            lambda growth: fleet.schedule(requests, 12, fleet.GBA(growth)),
+            {"growth": 2.0},
+        ),
         "fleet.volume_bound": (fleet.volume_bound, {"requests": requests, "memory": 10}),
         "fleet.cache_tokens": (
             fleet.cache_tokens,

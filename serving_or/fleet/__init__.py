@@ -3,6 +3,15 @@
 Staffing under randomness, fleets of mixed GPUs, and batching with a growing KV cache.
 """
 
+from .batching_policies import (
+    GBA,
+    GSA,
+    Aging,
+    AMax,
+    AMin,
+    SmallestVolume,
+    SortedF,
+)
 from .kv_cache import (
     Batching,
     FCFS,
@@ -48,4 +57,11 @@ __all__ = [
     "Batching",
     "volume_bound",
     "cache_tokens",
+    "SmallestVolume",
+    "SortedF",
+    "Aging",
+    "AMax",
+    "AMin",
+    "GSA",
+    "GBA",
 ]
