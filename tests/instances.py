@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from serving_or.blocks.cluster import BLOOM, Cluster
 from serving_or.blocks.plan import Chain, Placement
 from serving_or.experts.model import Problem, latency
+from serving_or.fleet.kv_cache import Requests
 from serving_or.tools.models import A100, MIG
 
 # ---- experts: placements and problems ----
@@ -465,3 +466,27 @@ def peers_map(loads, slots, gpus, nodes=1, groups=1):
     order = np.argsort(gpu, axis=1, kind="stable")
     physical = np.take_along_axis(experts, np.take_along_axis(copies, order, axis=1), axis=1)
     return physical.reshape(layers, slots)
+
+
+# ---- fleet: requests with a growing cache ----
+
+# shortest first takes 41 rounds in 10 tokens and 53 in 11
+SEVEN_REQUESTS = Requests(
+    [0, 0, 2, 5, 5, 5, 5], [3, 1, 2, 1, 2, 3, 3], [2, 6, 8, 2, 3, 4, 2], "ABCDEFG"
+)
+# with 9 tokens the optimum is 23, and the best of all orders 24
+FOUR_IN_NINE = Requests([0, 0, 0, 0], [2, 1, 2, 2], [5, 3, 2, 5])
+
+
+@st.composite
+def instances_of_requests(draw, most=7, longest=6, gap=6):
+    "Requests of up to a few tokens, unsorted, with ties, gaps and none at all; and a memory."
+    n = draw(st.integers(0, most))
+
+    def numbers(low, high):
+        return draw(st.lists(st.integers(low, high), min_size=n, max_size=n))
+
+    arrival = [a * draw(st.integers(0, gap)) for a in numbers(0, 2)]
+    requests = Requests(arrival, numbers(0, 4), numbers(1, longest))
+    needed = int((requests.prompt + requests.output).max(initial=1))
+    return requests, needed + draw(st.integers(0, 12))

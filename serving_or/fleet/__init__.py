@@ -3,7 +3,18 @@
 Staffing under randomness, fleets of mixed GPUs, and batching with a growing KV cache.
 """
 
-from serving_or.fleet.load_dependent_service import (
+from .kv_cache import (
+    Batching,
+    FCFS,
+    MCSF,
+    Requests,
+    Timetable,
+    cache_tokens,
+    check_starts,
+    schedule,
+    volume_bound,
+)
+from .load_dependent_service import (
     BatchingServer,
     Engine,
     ItlFit,
@@ -28,4 +39,13 @@ __all__ = [
     "fit_itl",
     "SteppedServer",
     "simulate_steps",
+    "Requests",
+    "check_starts",
+    "schedule",
+    "Timetable",
+    "FCFS",
+    "MCSF",
+    "Batching",
+    "volume_bound",
+    "cache_tokens",
 ]

@@ -136,6 +136,13 @@ class BatchingServer(Record):
     engine : Engine
     rate : float
         Requests a second.
+
+    Examples
+    --------
+    >>> engine = Engine(alpha=0.04, beta=0.01, batch=4, output=10, prefill=0.1)
+    >>> print(BatchingServer(engine, 2.0).summary())
+    2 requests/s, load 45.0%: 9.51% wait, 1.48 run
+    TTFT 138.9 ms, TPOT 63.81 ms, response 0.777 s on average
     """
 
     engine: Engine
@@ -361,6 +368,13 @@ class ReplicaCount(Result):
     ------
     ValueError
         When so many replicas do not meet the targets.
+
+    Examples
+    --------
+    >>> engine = Engine(alpha=0.04, beta=0.01, batch=4, output=10, prefill=0.1)
+    >>> generous = ReplicaCount(engine, rate=20, replicas=20, ttft=0.5, share=0.99)
+    >>> generous.bound, generous.gap, generous.status.value
+    (14.0, 0.3, 'feasible')
     """
 
     engine: Engine
@@ -576,6 +590,12 @@ class ItlFit(Record):
         Seconds, and seconds for each request in the batch.
     clipped : bool
         Whether the line of least squares has a negative coefficient, so that this one is not it.
+
+    Examples
+    --------
+    >>> fit = ItlFit(np.array([1, 64]), np.array([0.007, 0.009]), 0.007, 0.00003)
+    >>> round(fit.error, 4)
+    0.0089
     """
 
     batch: np.ndarray
@@ -714,6 +734,12 @@ class SteppedServer(Record):
     ----------
     arrival, wait, ttft, tpot, response : ndarray (n,)
         Seconds; ``tpot`` per output token after the first token's time.
+
+    Examples
+    --------
+    >>> engine = Engine(alpha=0.04, beta=0.01, batch=1, output=10, prefill=0.1)
+    >>> simulate_steps(engine, [0.0, 0.1, 0.2]).good(ttft=0.5)
+    0.3333333333333333
     """
 
     arrival: np.ndarray
