@@ -13,7 +13,7 @@ import functools
 import itertools
 import math
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -447,8 +447,8 @@ def packing_bounds(
     Returns
     -------
     dict of str to ndarray (layers,)
-        ``"mean"``, ``"share"``, ``"company"`` and, in small cases with two slots a GPU, ``"pairs"``;
-        0 where one says nothing.
+        ``"mean"``, ``"share"``, ``"company"`` and, in small cases with two slots a GPU,
+        ``"pairs"``; 0 where one says nothing.
 
     Examples
     --------
