@@ -1,21 +1,16 @@
-"""What the chapter claims, on many numbers; and what it refuses."""
+"""Counts, bounds and packing against enumeration, the peers' rule, and public reports."""
 
+import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from serving_or.experts.replicas import in_replicas
-
-moderate = st.integers(0, 10**6)
+from serving_or.experts.replicas import balancedness, rebuild
 
 
-@given(moderate, moderate)
-def test_time_and_rate_count_alike(rate, time):
-    assert in_replicas(rate, time) == in_replicas(time, rate)
-    assert in_replicas(2 * rate, time) == 2 * in_replicas(rate, time)
+def test_the_mean_is_taken_over_gpus_and_layers_not_the_other_way_round():
+    assert balancedness([[0, 1], [0, 1]], [[100, 200], [100, 200]], gpus=2) == 0.75
 
 
-@pytest.mark.parametrize("rate, time", [(-1, 1), (1, -1)])
-def test_a_negative_number_is_refused(rate, time):
-    with pytest.raises(ValueError, match="at least 0"):
-        in_replicas(rate, time)
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -1])
+def test_what_is_no_load_is_refused(bad):
+    with pytest.raises(ValueError, match=r"loads\[0, 1\]"):
+        rebuild([[1, bad, 3]], gpus=3)
