@@ -48,7 +48,7 @@ def _log_rest(t: np.ndarray) -> np.ndarray:
     "t - log(1 + t), for t at least 0."
     small = np.where(t < 0.4, t, 0.0)
     v = small / (2 + small)
-    series = 1 / 25
+    series: Any = 1 / 25
     for k in range(23, 1, -2):
         series = 1 / k + v * v * series
     return np.where(t < 0.4, v * (small - 2 * v * v * series), t - np.log1p(t))
@@ -57,7 +57,7 @@ def _log_rest(t: np.ndarray) -> np.ndarray:
 def _exp_rest(y: np.ndarray) -> np.ndarray:
     "(exp(-y) - 1 + y) / y**2, for y at least 0."
     small, large = np.where(y < 1, y, 0.0), np.where(y < 1, 1.0, y)
-    series = 1.0
+    series: Any = 1.0
     for k in range(19, 2, -1):
         series = 1 - small / k * series
     return np.where(y < 1, series / 2, (np.expm1(-large) + large) / large / large)
@@ -125,7 +125,7 @@ def _deviance(n: np.ndarray, a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     v = d / both
     p, p_lost = _product(v, both)
     v_lost = (d - p - p_lost - v * lost) / both
-    series = 1 / 25
+    series: Any = 1 / 25
     for j in range(23, 1, -2):
         series = 1 / j + v * v * series
     lead, lead_lost = _product(d, v)
@@ -475,27 +475,27 @@ class Queue(Record):
         self._put(gpus=gpus, rate=rate, service_time=service_time, patience=patience)
 
     @property
-    def load(self) -> Any:
-        "GPUs that would be busy on average if nobody gave up."
+    def offered(self) -> Any:
+        "The load: GPUs that would be busy on average if nobody gave up."
         return _plain(self.rate * self.service_time)
 
     @property
     def waiting(self) -> Any:
         "Probability that a request waits."
-        return erlang_a(self.gpus, self.load, _theta(self.service_time, self.patience))
+        return erlang_a(self.gpus, self.offered, _theta(self.service_time, self.patience))
 
     @property
     def mean_wait(self) -> Any:
         "Mean wait in seconds, over all requests; infinite where the queue has no end."
         theta = _theta(self.service_time, self.patience)
-        b, _, _, mean, _, all_of = _measures(self.gpus, self.load, theta)
+        b, _, _, mean, _, all_of = _measures(self.gpus, self.offered, theta)
         with np.errstate(invalid="ignore"):
             return _plain(np.where(b > 0, b * mean / all_of * self.service_time, 0.0))
 
     @property
     def abandoned(self) -> Any:
         "Share of the requests that give up."
-        return abandonment(self.gpus, self.load, _theta(self.service_time, self.patience))
+        return abandonment(self.gpus, self.offered, _theta(self.service_time, self.patience))
 
     def tail(self, t: ArrayLike) -> Any:
         """Probability of a wait above ``t`` seconds.
@@ -515,9 +515,9 @@ class Queue(Record):
             With patience: the tail is known here for those who stay only.
         """
         self._without_patience("tail")
-        spare = np.maximum(self.gpus - self.load, 0.0)
+        spare = np.maximum(self.gpus - self.offered, 0.0)
         at = finite(t, "t")
-        log_c = erlang_c(self.gpus, self.load, log=True)
+        log_c = erlang_c(self.gpus, self.offered, log=True)
         return _plain(np.exp(log_c - spare * at / self.service_time))
 
     def quantile(self, q: ArrayLike) -> Any:
@@ -542,8 +542,8 @@ class Queue(Record):
         share = finite(q, "q")
         if (share >= 1).any():
             raise ValueError(f"q is {share.max():g}; it must be below 1")
-        spare = self.gpus - self.load
-        log_c = erlang_c(self.gpus, self.load, log=True) - np.log1p(-share)
+        spare = self.gpus - self.offered
+        log_c = erlang_c(self.gpus, self.offered, log=True) - np.log1p(-share)
         wait = self.service_time * np.maximum(log_c, 0) / np.where(spare > 0, spare, 1.0)
         return _plain(np.where(spare > 0, wait, np.inf))
 
@@ -667,6 +667,7 @@ class Staffing(Result):
                 f"gpus has shape {gpus.shape}, rate has {rate.shape}; both must be numbers, or"
                 " rows of equal length"
             )
+        _countable(queue)
         labels = tuple(self.labels)
         if labels and len(labels) != rate.size:
             raise ValueError(f"there are {len(labels)} labels for {rate.size} rates")
@@ -688,7 +689,7 @@ class Staffing(Result):
         self._certify()
 
     def _met(self, gpus: np.ndarray) -> np.ndarray:
-        theta, a = _theta(self.service_time, self.patience), np.asarray(self.queue.load)
+        theta, a = _theta(self.service_time, self.patience), np.asarray(self.queue.offered)
         return np.asarray(_meets(_limits_of(self), np.asarray(gpus, float), a, theta))
 
     @property
@@ -698,7 +699,7 @@ class Staffing(Result):
 
     def _search(self) -> np.ndarray:
         theta = _theta(self.service_time, self.patience)
-        found = _fewest(_limits_of(self), np.asarray(self.queue.load), theta)
+        found = _fewest(_limits_of(self), np.asarray(self.queue.offered), theta)
         return found.astype(np.int64)
 
     @property
@@ -755,16 +756,22 @@ class Staffing(Result):
         "The probability of waiting by GPUs, or the GPUs of each period."
         if self.rate.ndim:
             series = {"GPUs": self.gpus, "load": self.rate * self.service_time}
-            words = {"xlabel": "period", "ylabel": "GPUs", "step": True}
-            return lines(series, title=self.summary(), **words)
+            return lines(series, None, self.summary(), "period", "GPUs", step=True)
         n = int(self.gpus)
         x = np.arange(max(n - 12, 0), n + 13)
         curve = Queue(x, self.rate, self.service_time, self.patience).waiting
-        words = {"xlabel": "GPUs", "ylabel": "requests that wait, %"}
-        return lines({"waits": 100 * curve}, x=x, title=self.summary(), **words)
+        return lines({"waits": 100 * curve}, x, self.summary(), "GPUs", "requests that wait, %")
 
     def __repr__(self) -> str:
         return self.summary()
+
+
+def _countable(queue: Queue) -> np.ndarray:
+    "The loads, if whole GPUs beyond them can be told apart."
+    a = np.asarray(queue.offered)
+    if (a > 2**52).any():
+        raise TooLarge(f"the load is {a.max():g}; it must be at most 2**52", limit=2**52)
+    return a
 
 
 def _place(plan: Staffing, at: int) -> str:
@@ -904,9 +911,7 @@ def staff(
     if given.ndim > 1:
         raise ValueError(f"rate has shape {given.shape}; it must be a number or a row of numbers")
     queue = Queue(0, given, service_time, patience)
-    a = np.asarray(queue.load)
-    if (a > 2**52).any():
-        raise TooLarge(f"the load is {a.max():g}; it must be at most 2**52", limit=2**52)
+    a = _countable(queue)
     if response is not None:
         mean_wait = _mean_wait(response, queue.service_time, mean_wait)
     plan = _Asked(waiting, mean_wait, wait, share, abandoned, patience, queue.service_time)

@@ -1,4 +1,4 @@
-"""Erlang's formulas against exact arithmetic, many digits and chains; staffing minimal on a grid."""
+"""Erlang's formulas against exact arithmetic, fifty digits and chains; staffing is minimal."""
 
 import time
 from fractions import Fraction
@@ -172,7 +172,9 @@ def test_a_on_both_sides_of_its_cut():
     "The two ways to U meet at a = n + tau, however little patience there is."
     for n, tau in [(10.0, 0.5), (1e5, 3.0), (7.0, 1e4), (1e6, 1e-3), (0.5, 0.1)]:
         a = n + tau
-        sides = [erlang_a(n, x, tau) for x in (a * (1 - 1e-15), nextafter(a, 0), a, a * (1 + 3e-16))]
+        sides = [
+            erlang_a(n, x, tau) for x in (a * (1 - 1e-15), nextafter(a, 0), a, a * (1 + 3e-16))
+        ]
         assert np.allclose(sides, sides[0], rtol=1e-11), (n, tau)
 
 
@@ -301,7 +303,7 @@ def test_staffing_is_minimal(rate, service_time, target, patience):
 
 def meets(queue, target, slack=1 + 1e-11):
     "By the values themselves, not their logarithms."
-    if queue.patience is None and queue.gpus <= queue.load:
+    if queue.patience is None and queue.gpus <= queue.offered:
         return False
     if "waiting" in target:
         return queue.waiting <= target["waiting"] * slack
@@ -408,9 +410,7 @@ def test_a_plan_of_ones_own():
     with pytest.raises(ValueError, match="at least 39"):
         Staffing(gpus=38, rate=20, service_time=1.5, waiting=0.1)
     with pytest.raises(ValueError, match="of 'noon'"):
-        Staffing(
-            [39, 38], [20, 20], 1.5, waiting=0.1, labels=("night", "noon")
-        )
+        Staffing([39, 38], [20, 20], 1.5, waiting=0.1, labels=("night", "noon"))
     with pytest.raises(ValueError):
         Staffing(gpus=[39], rate=20, service_time=1.5, waiting=0.1)
     with pytest.raises(ValueError):
