@@ -3,6 +3,15 @@
 Staffing under randomness, fleets of mixed GPUs, and batching with a growing KV cache.
 """
 
+from serving_or.fleet.gpu_mix import (
+    Fleet,
+    GpuMix,
+    mix,
+    read_fleet,
+    roofline,
+    slices_of,
+    write_fleet,
+)
 from serving_or.fleet.load_dependent_service import (
     BatchingServer,
     Engine,
@@ -28,4 +37,11 @@ __all__ = [
     "fit_itl",
     "SteppedServer",
     "simulate_steps",
+    "Fleet",
+    "GpuMix",
+    "mix",
+    "read_fleet",
+    "write_fleet",
+    "roofline",
+    "slices_of",
 ]
