@@ -3,7 +3,7 @@
 Staffing under randomness, fleets of mixed GPUs, and batching with a growing KV cache.
 """
 
-from serving_or.fleet.gpu_mix import (
+from .gpu_mix import (
     Fleet,
     GpuMix,
     mix,
@@ -12,7 +12,18 @@ from serving_or.fleet.gpu_mix import (
     slices_of,
     write_fleet,
 )
-from serving_or.fleet.load_dependent_service import (
+from .kv_cache import (
+    Batching,
+    FCFS,
+    MCSF,
+    Requests,
+    Timetable,
+    cache_tokens,
+    check_starts,
+    schedule,
+    volume_bound,
+)
+from .load_dependent_service import (
     BatchingServer,
     Engine,
     ItlFit,
@@ -44,4 +55,13 @@ __all__ = [
     "write_fleet",
     "roofline",
     "slices_of",
+    "Requests",
+    "check_starts",
+    "schedule",
+    "Timetable",
+    "FCFS",
+    "MCSF",
+    "Batching",
+    "volume_bound",
+    "cache_tokens",
 ]

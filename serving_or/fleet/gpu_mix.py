@@ -24,6 +24,7 @@ from serving_or.tools.answers import (
     Tuple,
     door,
     finite,
+    instance,
     labels_of,
     number,
     progress,
@@ -628,6 +629,7 @@ def read_fleet(path: str | PathLike) -> Fleet:
     >>> read_fleet(path).gpus
     ('L4', 'A100', 'H100')
     """
+    instance(path, "path", str, PathLike)
     file = read(path, _FleetFile, _between)
     names = [g.name for g in file.gpus]
     return Fleet(
@@ -762,7 +764,8 @@ def roofline(
     shares = {"compute": compute, "bandwidth": bandwidth, "memory": memory}
     shares = {n: number(v, n, above=0, most=1) for n, v in shares.items()}
     limit = np.inf if tpot is None else number(tpot, "tpot", above=0, infinite=True)
-    if isinstance(gpus, str) or not all(isinstance(g, str) and g in SPEEDS for g in gpus):
+    listed = isinstance(gpus, list | tuple) or getattr(gpus, "ndim", 0) == 1
+    if not listed or not all(isinstance(g, str) and g in SPEEDS for g in gpus):
         raise ValueError(f"gpus is {gpus!r}; it must be a list of names from {', '.join(SPEEDS)}")
     u = np.zeros((len(prompt), len(gpus)))
     weights = float((card.block_bytes() + card.end_bytes()).sum())
