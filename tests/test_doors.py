@@ -172,6 +172,33 @@ def map_calls():
     }
 
 
+def replica_calls():
+    "The doors of counts and packing."
+    loads, sizes = [[6, 2, 1], [1, 1, 4]], {"gpus": 2, "redundant": 1}
+    topology = {"nodes": 1, "groups": 1, "policy": "global"}
+    found = experts.rebuild(loads, **sizes)
+    return {
+        "experts.legal_redundant": (
+            experts.legal_redundant,
+            {"experts": 8, "gpus": 4, "nodes": 2, "groups": 4},
+        ),
+        "experts.replica_counts": (
+            experts.replica_counts,
+            {"loads": loads, "slots": 4, "most": 2},
+        ),
+        "experts.rebuild": (
+            experts.rebuild,
+            {"loads": loads, **sizes, **topology, "exact": False, "time_limit": TIME_LIMIT}
+            | {"tolerance": 1e-3},
+        ),
+        "experts.ReplicaPlan": (
+            experts.ReplicaPlan,
+            {"physical": found.physical, "loads": loads, "gpus": 2, **topology}
+            | {"bounds": [0.0, 0.0], "steps": ["packing", "swaps"], "status": "feasible"},
+        ),
+    }
+
+
 def batching_calls():
     "The doors of requests with a growing cache."
     requests = fleet.Requests([0, 0, 2], [3, 1, 2], [2, 6, 4])
@@ -216,6 +243,42 @@ def fleet_calls():
         "split": False,
     }
     return batching_calls() | {
+        "fleet.erlang_b": (fleet.erlang_b, {"n": [3.0, 5.0], "a": [2.0, 4.0]}),
+        "fleet.erlang_c": (fleet.erlang_c, {"n": [3.0, 5.0], "a": [2.0, 4.0]}),
+        "fleet.erlang_a": (fleet.erlang_a, {"n": [3.0, 5.0], "a": [2.0, 6.0], "theta": 0.5}),
+        "fleet.abandonment": (fleet.abandonment, {"n": [3.0, 5.0], "a": [2.0, 6.0], "theta": 0.5}),
+        "fleet.Queue": (
+            fleet.Queue,
+            {"gpus": [3, 5], "rate": [1.0, 2.0], "service_time": 1.5, "patience": 3.0},
+        ),
+        "fleet.Staffing": (
+            fleet.Staffing,
+            {"gpus": [5, 9], "rate": [1.0, 2.0], "service_time": 1.5, "waiting": 0.1},
+        ),
+        "fleet.staff": (
+            fleet.staff,
+            {"rate": [1.0, 2.0], "service_time": 1.5, "wait": 0.2, "share": 0.9, "most": 50},
+        ),
+        "fleet.staff(...)": (
+            fleet.staff,
+            {
+                "rate": 3.0,
+                "service_time": 1.5,
+                "waiting": 0.5,
+                "response": 2.0,
+                "abandoned": 0.05,
+                "patience": 3.0,
+            },
+        ),
+        "fleet.halfin_whitt": (fleet.halfin_whitt, {"beta": [0.5, 1.0]}),
+        "fleet.square_root_staffing": (
+            fleet.square_root_staffing,
+            {"a": [3.0, 30.0], "waiting": 0.1},
+        ),
+        "fleet.continuous_staffing": (
+            fleet.continuous_staffing,
+            {"a": [3.0, 30.0], "waiting": 0.1},
+        ),
         "fleet.Engine": (
             fleet.Engine,
             {
@@ -275,6 +338,7 @@ def calls():
     return (
         fleet_calls()
         | map_calls()
+        | replica_calls()
         | {
             "experts.Problem": (
                 experts.Problem,

@@ -35,9 +35,31 @@ from .load_dependent_service import (
     largest_rate,
     simulate_steps,
 )
+from .staffing import (
+    Queue,
+    Staffing,
+    abandonment,
+    continuous_staffing,
+    erlang_a,
+    erlang_b,
+    erlang_c,
+    halfin_whitt,
+    square_root_staffing,
+    staff,
+)
 
 # in the order in which one meets them
 __all__ = [
+    "erlang_b",
+    "erlang_c",
+    "erlang_a",
+    "abandonment",
+    "Queue",
+    "staff",
+    "Staffing",
+    "halfin_whitt",
+    "square_root_staffing",
+    "continuous_staffing",
     "Engine",
     "BatchingServer",
     "batching_server",
