@@ -3,15 +3,8 @@
 Staffing under randomness, fleets of mixed GPUs, and batching with a growing KV cache.
 """
 
-from .batching_policies import (
-    GBA,
-    GSA,
-    Aging,
-    AMax,
-    AMin,
-    SmallestVolume,
-    SortedF,
-)
+from .batching_policies import AMax, AMin, Aging, GBA, GSA, SmallestVolume, SortedF
+from .gpu_mix import Fleet, GpuMix, mix, read_fleet, roofline, slices_of, write_fleet
 from .kv_cache import (
     Batching,
     FCFS,
@@ -70,6 +63,13 @@ __all__ = [
     "fit_itl",
     "SteppedServer",
     "simulate_steps",
+    "Fleet",
+    "GpuMix",
+    "mix",
+    "read_fleet",
+    "write_fleet",
+    "roofline",
+    "slices_of",
     "Requests",
     "check_starts",
     "schedule",
