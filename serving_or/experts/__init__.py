@@ -6,6 +6,16 @@ How many GPUs each expert gets as the load drifts.
 from .certificate import Certificate, run
 from .hardness import place_exact
 from .hindsight import optimum
+from .maps import (
+    ExpertMap,
+    RecordedLoads,
+    VllmPolicy,
+    check_map,
+    read_loads,
+    read_map,
+    rebalance_experts,
+    write_map,
+)
 from .model import Problem, Schedule
 from .policies import Chase, Myopic, Never, Policy
 from .predictions import Follow, Mix, Rounded, ewma, last, seasonal
@@ -47,4 +57,12 @@ __all__ = [
     "replica_counts",
     "rebuild",
     "ReplicaPlan",
+    "read_loads",
+    "RecordedLoads",
+    "read_map",
+    "write_map",
+    "check_map",
+    "ExpertMap",
+    "VllmPolicy",
+    "rebalance_experts",
 ]
