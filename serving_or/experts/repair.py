@@ -502,7 +502,7 @@ def _spent(
 
 # %% ../../nbs/experts/17_repair.ipynb #2cfac00c
 def _filled(old: np.ndarray, loads: np.ndarray, gpus: int) -> np.ndarray:
-    "A legal map of a layer with the fewest transfers: missing experts first, then the largest shares."
+    "A legal map of a layer, by the fewest transfers: missing experts, then the largest shares."
     P, m, s = old.copy(), loads.size, old.size // gpus
     gpu = np.arange(P.size) // s
     held = np.zeros((gpus, m), bool)
@@ -528,14 +528,14 @@ def _filled(old: np.ndarray, loads: np.ndarray, gpus: int) -> np.ndarray:
         P[p], held[gpu[p], f] = f, True
         c[f] += 1
     for p in free:
-        f = int(np.where(held[gpu[p]], -1.0, loads / c).argmax())
+        f = np.where(held[gpu[p]], -1.0, loads / c).argmax()
         P[p], held[gpu[p], f] = f, True
         c[f] += 1
     return P
 
 
 def _fewest(old: np.ndarray, experts: int, gpus: int) -> np.ndarray:
-    "Transfers (layers,) that any legal map needs: into slots without an expert of their own, or of experts that are nowhere."
+    "Transfers (layers,) that any legal map needs: for idle slots, or experts that are nowhere."
     held = _held(old, experts, gpus)
     empty = old.shape[1] - held.sum(axis=(1, 2))
     return np.maximum(empty, (~held.any(axis=1)).sum(axis=1))
@@ -607,7 +607,7 @@ def relabel(old: ArrayLike, new: ArrayLike, gpus: int) -> np.ndarray:
 def _moves(
     old: np.ndarray, new: np.ndarray, experts: int, gpus: int, node: np.ndarray
 ) -> np.ndarray:
-    "(layer, expert, source, target, slot) of each transfer; source -1 where no GPU holds the expert."
+    "(layer, expert, source, target, slot) of each transfer; source -1 where no GPU is one."
     layers, n = new.shape
     before = _held(old, experts, gpus)
     gpu = np.arange(n) // (n // gpus)
@@ -617,12 +617,10 @@ def _moves(
     for layer, slot in np.argwhere(arrives):
         expert, target = new[layer, slot], gpu[slot]
         holders = np.flatnonzero(before[layer, :, expert])
-        source = -1
-        if holders.size:
-            far = node[holders] != node[target]
-            source = int(holders[np.lexsort((sends[holders], far))[0]])
-            sends[source] += 1
-        moves.append((layer, expert, source, target, slot))
+        far = node[holders] != node[target]
+        source = holders[np.lexsort((sends[holders], far))][:1]
+        sends[source] += 1
+        moves.append((layer, expert, *(source if source.size else [-1]), target, slot))
     return np.array(moves, np.int64).reshape(-1, 5)
 
 # %% ../../nbs/experts/17_repair.ipynb #e685a037
@@ -835,10 +833,7 @@ def _exact_repair(
     b.rows(u.shape, (1, u), (-1, np.broadcast_to(z, u.shape)), high=0)
     b.rows((gpus,), (1, u), low=s, high=s)
     b.rows((gpus,), (w[:, None] / c / limit, u), high=1 + _EXACT)
-    picks = c == np.bincount(known, minlength=m)[:, None]
-    on = (_held(known[None], m, gpus)[0][:, :, None] & picks).ravel()
-    start = np.append(on, picks).astype(float)
-    found = solve(b.build(), time_limit=clock.left(), start=start)
+    found = solve(b.build(), time_limit=clock.left())
     bound = max(0, int(np.ceil(found.bound - 1e-6))) if np.isfinite(found.bound) else 0
     if found.x is None:
         return known, bound
@@ -846,6 +841,13 @@ def _exact_repair(
     return np.nonzero(holds)[1].astype(np.int64), bound
 
 # %% ../../nbs/experts/17_repair.ipynb #70145ff6
+#| code-fold: true
+def _still(array: np.ndarray) -> np.ndarray:
+    "The array, read-only."
+    array.flags.writeable = False
+    return array
+
+# %% ../../nbs/experts/17_repair.ipynb #11d613f6
 @dataclass(frozen=True, eq=False)
 class RepairPlan(ReplicaPlan):
     """A map that is reached from an old one, and how.
@@ -876,7 +878,8 @@ class RepairPlan(ReplicaPlan):
 
     Examples
     --------
-    >>> p = RepairPlan([[0, 1, 2, 1]], [[2, 6, 1]], 2, old=[[0, 1, 2, 0]], targets=[5], at_least=[1])
+    >>> aim = {"targets": [5], "at_least": [1]}
+    >>> p = RepairPlan([[0, 1, 2, 1]], [[2, 6, 1]], 2, old=[[0, 1, 2, 0]], **aim)
     >>> p.transfers.tolist(), p.moves.tolist(), p.reached.tolist()
     ([1], [[0, 1, 0, 1, 3]], [True])
     """
@@ -907,7 +910,7 @@ class RepairPlan(ReplicaPlan):
     @cached_property
     def transfers(self) -> np.ndarray:
         "Experts that GPUs hold now and did not hold before (layers,)."
-        return transfers(self.old, self.physical, self.gpus)
+        return _still(transfers(self.old, self.physical, self.gpus))
 
     @cached_property
     def bytes(self) -> float:
@@ -917,30 +920,30 @@ class RepairPlan(ReplicaPlan):
     @cached_property
     def reached(self) -> np.ndarray:
         "Whether a layer's largest GPU load is within its target (layers,)."
-        return self.gpu_loads.max(axis=1) <= self.targets * (1 + OPTIMALITY)
+        return _still(self.gpu_loads.max(axis=1) <= self.targets * (1 + OPTIMALITY))
 
     @cached_property
     def moves(self) -> np.ndarray:
         """One row a transfer: layer, expert, source GPU, target GPU, slot. The source is a GPU that
         holds the expert in the old map, on the target's node where there is one; -1 is a disk."""
         m = self.loads.shape[1]
-        return _moves(self.old, self.physical, m, self.gpus, np.array(self.node))
+        return _still(_moves(self.old, self.physical, m, self.gpus, np.array(self.node)))
 
     @cached_property
     def orphans(self) -> np.ndarray:
         "Experts that no GPU of the old map holds: one row each, layer and expert."
         held = _held(self.old, self.loads.shape[1], self.gpus)
-        return np.argwhere(~held.any(axis=1))
+        return _still(np.argwhere(~held.any(axis=1)))
 
     @cached_property
     def rounds(self) -> np.ndarray:
         "The round of each move when a GPU may send one expert and receive one at a time."
-        return transfer_rounds(self.moves[:, 2], self.moves[:, 3])
+        return _still(transfer_rounds(self.moves[:, 2], self.moves[:, 3]))
 
     @cached_property
     def half_duplex(self) -> np.ndarray:
         "The round of each move when a GPU may do only one of both; first fit."
-        return half_duplex_rounds(self.moves[:, 2], self.moves[:, 3])
+        return _still(half_duplex_rounds(self.moves[:, 2], self.moves[:, 3]))
 
     def summary(self, card: Card | None = None) -> str:
         """What a person reads first.
@@ -1114,11 +1117,12 @@ class _Task:
         self.least = transfers_at_least(self.old, self.loads, self.gpus, self.limits)
         self.search = _searches(self.old.size)
         self.best = replica_counts(self.loads, self.old.shape[1], self.gpus)
+        self.rebuilt = self.base.counts
 
     def points(self, layer: int, start: np.ndarray) -> list[_Point]:
         "All maps of one layer that were found, the start among them."
         held, w, limit = self.held[layer], self.loads[layer], float(self.limits[layer])
-        counts = self.best[layer], self.base.counts[layer]
+        counts = self.best[layer], self.rebuilt[layer]
         points = _tried(start, held, w, limit, counts, self.search)
         best = _frontier(points, limit)[-1]
         if self.exact and best.moved > self.least[layer]:

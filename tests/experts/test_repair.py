@@ -30,7 +30,7 @@ from serving_or.experts.replicas import (
 from serving_or.tools.answers import Infeasible, TooLarge
 from serving_or.tools.data import load_experts
 from serving_or.tools.models import CARDS
-from tests.long import cases
+from tests.long import LONG, cases
 
 PURE = (repair._best_swap, repair._best_copy)
 
@@ -98,7 +98,7 @@ def as_sets(row, gpus):
 @given(shapes(), seeds)
 @settings(max_examples=cases(1000))
 def test_transfers_are_pairs_that_are_new(shape, seed):
-    gpus, s, m = shape
+    gpus, s, _ = shape
     _, a = drawn(seed, *shape)
     _, b = drawn(seed + 1, *shape)
     assert transfers(a, b, gpus) == distance(as_sets(a[0], gpus), as_sets(b[0], gpus))
@@ -203,14 +203,18 @@ def test_every_prefix_is_legal_and_its_numbers_are_true(shape, seed):
             assert moved == transfers(start[None], t.P[None], gpus)[0]
             assert top == pytest.approx(gpu_loads(t.P[None], w[None], gpus).max(), rel=1e-9)
             assert (t.c == counts_of(t.P[None], m)[0]).all()
-        # the largest load falls or stays
-        tops = [top for _, top in run.points]
+        # what is above the limit, over all GPUs, falls or stays
+        excess, t = [], repair._Layer(start, held, w)
+        for operation in [None, *run.operations]:
+            if operation:
+                t.play(operation)
+            excess.append(np.maximum(t.load - limit, 0).sum())
         if need is None:
-            assert all(b <= a * (1 + 1e-9) for a, b in zip(tops, tops[1:]))
+            assert all(b <= a + 1e-9 * limit for a, b in zip(excess, excess[1:]))
 
 
 @given(shapes(), seeds)
-@settings(max_examples=cases(1000))
+@settings(max_examples=cases(400))
 def test_machine_code_gives_the_same(shape, seed):
     pytest.importorskip("numba")
     gpus, s, m = shape
@@ -243,9 +247,8 @@ def test_a_plan_says_the_truth(shape, seed, slack):
     assert (after <= before * (1 + 1e-12)).all() and p.value == after.sum()
     # what is within the target already does not move
     assert (p.transfers[before <= target] == 0).all()
-    assert ("reached" in p.because or "nothing" in p.because) and ("not" in p.because) == (
-        not p.reached.all()
-    )
+    assert ("not reached" in p.because) == (not p.reached.all())
+    assert p.because.startswith("nothing moves") == (p.transfers.sum() == 0 and p.reached.all())
     full = plan(loads, gpus, gpus * s - m, old=old, slack=slack, fallback=True)
     assert full.reached.all() and (full.transfers >= p.transfers)[~p.reached].all()
     again = plan(loads, gpus, gpus * s - m, old=full.physical, slack=slack)
@@ -253,7 +256,7 @@ def test_a_plan_says_the_truth(shape, seed, slack):
 
 
 @given(shapes(), seeds)
-@settings(max_examples=cases(400))
+@settings(max_examples=cases(200))
 def test_more_may_move_and_the_value_falls(shape, seed):
     gpus, s, m = shape
     loads, old = drawn(seed, *shape, layers=3)
@@ -415,7 +418,8 @@ def test_gpus_that_join_have_empty_slots():
     loads = np.arange(1.0, 13.0)[None]
     old = rebuild(loads, 6, 0).physical
     p = plan(loads, 8, 4, old=np.append(old, [[-1] * 4], axis=1))
-    assert faults(p.physical, 12, 8) == [] and p.transfers[0] >= 4 and p.reached.all()
+    assert faults(p.physical, 12, 8) == [] and p.transfers[0] >= 4
+    assert (p.moves[:, 2] >= 0).all()
 
 
 # Rounds
@@ -496,7 +500,8 @@ def peers(w, gpus, n):
 
 @pytest.mark.parametrize("gpus, spare, most", [(8, 8, 0.08), (16, 16, 0.17)])
 def test_few_experts_of_a_real_model_move(gpus, spare, most):
-    W = windows() if cases(40) == 40 else windows()[:27]
+    # every layer in a long run
+    W = windows()[:, :: 1 if LONG else 3]
     n = 64 + spare
     at, moved, after, theirs = rebuild(W[0], gpus, spare).physical, [], [], []
     for now, coming in zip(W[1:], W[2:]):
