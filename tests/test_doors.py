@@ -185,6 +185,33 @@ def repair_calls():
     }
 
 
+def replica_calls():
+    "The doors of counts and packing."
+    loads, sizes = [[6, 2, 1], [1, 1, 4]], {"gpus": 2, "redundant": 1}
+    topology = {"nodes": 1, "groups": 1, "policy": "global"}
+    found = experts.rebuild(loads, **sizes)
+    return {
+        "experts.legal_redundant": (
+            experts.legal_redundant,
+            {"experts": 8, "gpus": 4, "nodes": 2, "groups": 4},
+        ),
+        "experts.replica_counts": (
+            experts.replica_counts,
+            {"loads": loads, "slots": 4, "most": 2},
+        ),
+        "experts.rebuild": (
+            experts.rebuild,
+            {"loads": loads, **sizes, **topology, "exact": False, "time_limit": TIME_LIMIT}
+            | {"tolerance": 1e-3},
+        ),
+        "experts.ReplicaPlan": (
+            experts.ReplicaPlan,
+            {"physical": found.physical, "loads": loads, "gpus": 2, **topology}
+            | {"bounds": [0.0, 0.0], "steps": ["packing", "swaps"], "status": "feasible"},
+        ),
+    }
+
+
 def batching_calls():
     "The doors of requests with a growing cache."
     requests = fleet.Requests([0, 0, 2], [3, 1, 2], [2, 6, 4])
@@ -255,6 +282,7 @@ def calls():
         fleet_calls()
         | map_calls()
         | repair_calls()
+        | replica_calls()
         | {
             "experts.Problem": (
                 experts.Problem,

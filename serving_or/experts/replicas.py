@@ -302,13 +302,6 @@ def _slots(experts: int, gpus: int, redundant: Any, nodes: int, hierarchical: bo
     k = whole(redundant, "redundant")
     nodes = nodes if hierarchical else 1
     legal = _legal(experts, gpus, nodes)
-    if not len(legal):
-        most = gpus // nodes * experts
-        raise Infeasible(
-            f"{experts} experts on {gpus} GPUs have no legal number of spares: with equal numbers"
-            f" of slots on the GPUs there are {experts + legal.start} slots at least, and {most}"
-            f" hold a copy of each expert on each GPU{' of its node' if hierarchical else ''}",
-        )
     if k in legal:
         return experts + k
     if k > legal[-1]:
@@ -598,6 +591,8 @@ def pack(loads: ArrayLike, counts: ArrayLike, gpus: int) -> np.ndarray:
     layers, n = len(loads), int(counts[0].sum())
     share = loads / counts
     item = _by_share(share, counts)
+    if n == gpus:
+        return np.sort(item, axis=1)
     again = np.zeros((layers, n), bool)
     again[:, 1:] = item[:, 1:] == item[:, :-1]
     state = _Open(share, gpus, n // gpus)
@@ -1010,7 +1005,8 @@ class ReplicaPlan(Result):
             finite(given, "bounds", shape=(layers,)),
             _least(loads, physical.shape[1], gpus, nodes, groups, policy),
         )
-        steps = tuple(self.steps) or ("given",) * layers
+        no_steps = isinstance(self.steps, tuple) and not self.steps
+        steps = ("given",) * layers if no_steps else self.steps
         self._put(
             physical=physical,
             loads=loads,
@@ -1038,7 +1034,9 @@ class ReplicaPlan(Result):
     @cached_property
     def gpu_loads(self) -> np.ndarray:
         "Load of each GPU in each layer (layers, D)."
-        return gpu_loads(self.physical, self.loads, self.gpus)
+        on = gpu_loads(self.physical, self.loads, self.gpus)
+        on.flags.writeable = False
+        return on
 
     @cached_property
     def value(self) -> float:
@@ -1180,11 +1178,15 @@ def _check_size(slots: int) -> None:
         )
 
 
-def _named(names: Any, name: str, count: int) -> Any:
+def _named(names: Any, name: str, count: int) -> tuple | None:
     "Names, one for each; None stays None."
-    if names is not None and len(tuple(names)) != count:
-        raise ValueError(f"{name} has length {len(tuple(names))}; it must have length {count}")
-    return None if names is None else tuple(names)
+    if names is None:
+        return None
+    if not isinstance(names, list | tuple | np.ndarray) or np.ndim(names) == 0:
+        raise ValueError(f"{name} is {names!r:.60}; it must be a list of {count} names")
+    if len(names) != count:
+        raise ValueError(f"{name} has length {len(names)}; it must have length {count}")
+    return tuple(names)
 
 
 def _least(
