@@ -845,6 +845,12 @@ def _still(array: np.ndarray) -> np.ndarray:
     array.flags.writeable = False
     return array
 
+
+def _each(values: Any, name: str, count: int, default: Any) -> tuple[int, ...]:
+    "A whole number for each GPU; none given is the default."
+    given = default if isinstance(values, tuple | list) and not values else values
+    return tuple(finite(given, name, shape=(count,), whole=True).tolist())
+
 # %% ../../nbs/experts/17_repair.ipynb #11d613f6
 @dataclass(frozen=True, eq=False)
 class RepairPlan(ReplicaPlan):
@@ -899,8 +905,8 @@ class RepairPlan(ReplicaPlan):
             old=_map(self.old, "old", gpus, shape),
             targets=finite(self.targets, "targets", shape=(layers,)),
             at_least=finite(self.at_least, "at_least", shape=(layers,), whole=True),
-            survivors=tuple(self.survivors) or tuple(range(gpus)),
-            node=tuple(self.node) or (0,) * gpus,
+            survivors=_each(self.survivors, "survivors", gpus, range(gpus)),
+            node=_each(self.node, "node", gpus, (0,) * gpus),
             expert_bytes=None if size is None else finite(size, "expert_bytes", shape=(layers,)),
         )
         super().__post_init__()
