@@ -25,7 +25,7 @@ import pytest
 from serving_or import blocks, experts, fleet
 from serving_or.blocks.cluster import scatter
 from serving_or.tools.answers import Infeasible, NotFound, Record, Result, Scope, Status, TooLarge
-from serving_or.tools.data import load_topology
+from serving_or.tools.data import load_requests, load_topology
 from serving_or.tools.models import CARDS, GPUS
 from tests.instances import fleet as shared_fleet
 from tests.long import LONG, cases
@@ -109,6 +109,14 @@ def certify(x0=(2, 1, 1), extra=4, move_price=2.0, loads=(20.0, 4.0, 1.0)):
 def forecast(make):
     "A call of a predictor."
     return lambda seen=LOADS, horizon=3: make(seen, horizon)
+
+
+@cache
+def fleet_file():
+    "A file of a fleet, for this run."
+    path = Path(tempfile.mkdtemp()) / "fleet.yaml"
+    fleet.write_fleet(path)
+    return path
 
 
 @cache
@@ -248,7 +256,50 @@ def fleet_calls():
     "The doors of the fleet."
     engine = fleet.Engine(0.04, 0.01, 4, 10, 0.1)
     targets = {"ttft": 0.5, "tpot": 0.08, "response": 3.0, "share": 0.9}
+    offer = {
+        "demand": [6, 1],
+        "throughput": [[4, 10], [0, 2]],
+        "rent": [1, 3],
+        "stock": [5, 2],
+        "split": False,
+    }
     return batching_calls() | {
+        "fleet.erlang_b": (fleet.erlang_b, {"n": [3.0, 5.0], "a": [2.0, 4.0]}),
+        "fleet.erlang_c": (fleet.erlang_c, {"n": [3.0, 5.0], "a": [2.0, 4.0]}),
+        "fleet.erlang_a": (fleet.erlang_a, {"n": [3.0, 5.0], "a": [2.0, 6.0], "theta": 0.5}),
+        "fleet.abandonment": (fleet.abandonment, {"n": [3.0, 5.0], "a": [2.0, 6.0], "theta": 0.5}),
+        "fleet.Queue": (
+            fleet.Queue,
+            {"gpus": [3, 5], "rate": [1.0, 2.0], "service_time": 1.5, "patience": 3.0},
+        ),
+        "fleet.Staffing": (
+            fleet.Staffing,
+            {"gpus": [5, 9], "rate": [1.0, 2.0], "service_time": 1.5, "waiting": 0.1},
+        ),
+        "fleet.staff": (
+            fleet.staff,
+            {"rate": [1.0, 2.0], "service_time": 1.5, "wait": 0.2, "share": 0.9, "most": 50},
+        ),
+        "fleet.staff(...)": (
+            fleet.staff,
+            {
+                "rate": 3.0,
+                "service_time": 1.5,
+                "waiting": 0.5,
+                "response": 2.0,
+                "abandoned": 0.05,
+                "patience": 3.0,
+            },
+        ),
+        "fleet.halfin_whitt": (fleet.halfin_whitt, {"beta": [0.5, 1.0]}),
+        "fleet.square_root_staffing": (
+            fleet.square_root_staffing,
+            {"a": [3.0, 30.0], "waiting": 0.1},
+        ),
+        "fleet.continuous_staffing": (
+            fleet.continuous_staffing,
+            {"a": [3.0, 30.0], "waiting": 0.1},
+        ),
         "fleet.Engine": (
             fleet.Engine,
             {
@@ -270,6 +321,33 @@ def fleet_calls():
         "fleet.simulate_steps": (
             fleet.simulate_steps,
             {"engine": engine, "arrival": [0.0, 0.5, 0.5], "output": [3, 1, 2], "prefill": 0.2},
+        ),
+        "fleet.Fleet": (fleet.Fleet, offer | {"classes": ["a", "b"], "gpus": ["s", "l"]}),
+        "fleet.mix": (
+            fleet.mix,
+            offer | {"time_limit": TIME_LIMIT, "tolerance": 1e-9, "verbose": False},
+        ),
+        "fleet.roofline": (
+            fleet.roofline,
+            {
+                "card": CARDS["Llama-3.1-8B"],
+                "prompt": [500, 2000],
+                "output": [100, 50],
+                "gpus": ["L4", "H100"],
+                "tpot": 0.1,
+                "compute": 0.5,
+                "bandwidth": 0.7,
+                "memory": 0.9,
+            },
+        ),
+        "fleet.slices_of": (
+            fleet.slices_of,
+            {"trace": load_requests("azure_code"), "prompt": [512, 2048], "output": [20, 100]},
+        ),
+        "fleet.read_fleet": (a_file(fleet.read_fleet), {"path": fleet_file()}),
+        "fleet.write_fleet": (
+            lambda given=None: fleet.write_fleet(fleet_file(), given),
+            {"given": fleet.Fleet(**offer)},
         ),
     }
 
