@@ -172,6 +172,27 @@ def map_calls():
     }
 
 
+def repair_calls():
+    "The doors of a plan from an old one."
+    loads, old = [[20.0, 4, 1, 1], [1, 1, 9, 9]], [[0, 1, 2, 3, 0, 1]] * 2
+    sizes = {"gpus": 3, "redundant": 2, "nodes": 1, "groups": 1}
+    caps = {"max_transfers": 5, "max_bytes": 90.0, "expert_bytes": 9.0}
+    return {
+        "experts.plan": (
+            experts.plan,
+            {"loads": loads, **sizes, "old": old, "slack": 0.02, **caps, "lost": [2]}
+            | {"exact": True, "fallback": True, "time_limit": TIME_LIMIT},
+        ),
+        "experts.RepairPlan": (
+            experts.RepairPlan,
+            {"physical": old, "loads": loads, "gpus": 3, "old": old, "targets": [12.0, 14.0]}
+            | {"at_least": [0, 0], "expert_bytes": [9.0, 9.0], "survivors": (0, 1, 2)},
+        ),
+        "experts.transfers": (experts.transfers, {"old": old, "new": old[::-1], "gpus": 3}),
+        "experts.relabel": (experts.relabel, {"old": old, "new": old[::-1], "gpus": 3}),
+    }
+
+
 def replica_calls():
     "The doors of counts and packing."
     loads, sizes = [[6, 2, 1], [1, 1, 4]], {"gpus": 2, "redundant": 1}
@@ -358,6 +379,7 @@ def calls():
     return (
         fleet_calls()
         | map_calls()
+        | repair_calls()
         | replica_calls()
         | {
             "experts.Problem": (
