@@ -502,7 +502,7 @@ def balance_losses(
 def _named_losses(rungs):
     "The falls of the ladder by name, means over all rebalances."
     falls = -np.diff(rungs.mean(axis=0))
-    return {name: float(fall) for name, fall in zip(LOSSES, falls)}
+    return {name: float(fall) + 0.0 for name, fall in zip(LOSSES, falls)}
 
 
 def _ladder(loads, gpus, redundant, topology, draws, seed, line):
@@ -521,7 +521,7 @@ def _ladder(loads, gpus, redundant, topology, draws, seed, line):
         rungs.append(
             [
                 1.0,
-                mean / best.bound if best.bound > 0 else 1.0,
+                min(1.0, mean / best.bound) if best.bound > 0 else 1.0,
                 balancedness(best.physical, now, gpus),
                 balancedness(obeying, now, gpus),
                 *chance,
