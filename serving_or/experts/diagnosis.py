@@ -26,7 +26,7 @@ from serving_or.experts.next_window import (
 )
 from .repair import transfers
 from .replicas import balancedness, legal_redundant, rebuild
-from ..tools.answers import Record, choice, door, finite, number, progress, whole
+from ..tools.answers import Record, choice, door, finite, instance, number, progress, whole
 
 if TYPE_CHECKING:
     from serving_or.tools.plots import Picture
@@ -273,6 +273,25 @@ class Diagnosis(Record):
     test: Backtest = field(repr=False)
     time: StepTime | None = None
 
+    def __post_init__(self) -> None:
+        instance(self.test, "test", Backtest)
+        instance(self.time, "time", StepTime, type(None))
+        rungs = finite(self.rungs, "rungs", shape=(None, len(LOSSES) + 1))
+        spares = finite(self.spares, "spares", ndim=1, whole=True)
+        grid = finite(self.grid, "grid", shape=(None, 4))
+        if not len(rungs) or not len(grid):
+            raise ValueError("rungs and grid must have at least one row")
+        least = {"gpus": 1, "redundant": 0, "experts": 1, "layers": 1}
+        self._put(
+            **{name: whole(getattr(self, name), name, least=n) for name, n in least.items()},
+            tokens=number(self.tokens, "tokens", least=0),
+            rungs=rungs,
+            spares=spares.astype(np.int64),
+            curve=finite(self.curve, "curve", shape=(spares.size, 3)),
+            expert_bytes=number(self.expert_bytes, "expert_bytes", least=0),
+            grid=grid,
+        )
+
     @property
     def losses(self) -> dict[str, float]:
         "The six losses by name, means over all rebalances; they sum to what is lost."
@@ -302,11 +321,11 @@ class Diagnosis(Record):
         }
 
     def best_plan(self) -> tuple[int, int]:
-        """Windows to plan on, and windows between rebalances, of the best next-window balance;
-        among those within half a point the fewest transfers.
+        """Windows to plan on, and windows between rebalances: among those within half a point of
+        the best next-window balance the fewest transfers, and then the longest interval.
         """
         close = self.grid[self.grid[:, 2] >= self.grid[:, 2].max() - 0.005]
-        least = close[np.lexsort((-close[:, 2], close[:, 3] / close[:, 1]))[0]]
+        least = close[np.lexsort((-close[:, 2], -close[:, 1], close[:, 3] / close[:, 1]))[0]]
         return int(least[0]), int(least[1])
 
     def to_frame(self) -> Any:
@@ -536,7 +555,10 @@ def _spares(spares, experts, gpus):
     "Spare slots to try, whole numbers."
     if spares is None:
         return np.array(list(legal_redundant(experts, gpus))[:5], np.int64)
-    return finite(spares, "spares", ndim=1, whole=True).astype(np.int64)
+    tried = finite(spares, "spares", ndim=1, whole=True).astype(np.int64)
+    if not tried.size:
+        raise ValueError("spares is empty; it must have at least one number of spare slots")
+    return tried
 
 
 def _spared(loads, gpus, redundant, line):

@@ -26,6 +26,7 @@ from .replicas import counts_of, gpu_loads, replica_counts
 from .rounding import Credit
 from serving_or.tools.answers import (
     Record,
+    Tuple,
     choice,
     door,
     finite,
@@ -558,8 +559,8 @@ class Backtest(Record):
         Time of each rebalance by the link; 0 without one.
     expert_bytes : float
         Of one transfer; 0 without a link.
-    times : tuple
-        Names of the windows that are scored.
+    times : sequence, optional
+        Names of the windows that are scored; counted from 1 by default.
     move_price : float, optional
         Price of a transfer, in the unit of loads.
     bound : float, optional
@@ -583,21 +584,36 @@ class Backtest(Record):
     duplicates: np.ndarray = field(repr=False)
     seconds: np.ndarray = field(repr=False)
     expert_bytes: float = 0.0
-    times: tuple = field(default=(), repr=False)
+    times: Tuple = field(default=None, repr=False)
     move_price: float | None = None
     bound: float | None = None
 
     def __post_init__(self) -> None:
-        mean = finite(self.mean, "mean", ndim=2)
-        shape = (len(self.names), len(mean) - 1, mean.shape[1])
-        three, two = ("peak_in", "peak_next", "transfers"), ("duplicates", "seconds")
-        super().__post_init__()
-        self._put(
-            **{n: finite(getattr(self, n), n, shape=shape) for n in three},
-            **{n: finite(getattr(self, n), n, shape=shape[:2]) for n in two},
-        )
+        names, mean = _texts(self.names, "names"), finite(self.mean, "mean", ndim=2)
+        if len(mean) < 2:
+            raise ValueError(f"mean has {len(mean)} rows; it must have at least two windows")
+        shape = (len(names), len(mean) - 1, mean.shape[1])
+        of = {n: {"shape": shape} for n in ("peak_in", "peak_next", "transfers")}
+        of |= {n: {"shape": shape[:2]} for n in ("duplicates", "seconds")}
         for n in ("transfers", "duplicates"):
-            self._put(**{n: getattr(self, n).astype(np.int64)})
+            of[n]["whole"] = True
+        found = {n: finite(getattr(self, n), n, **more) for n, more in of.items()}
+        found |= {n: found[n].astype(np.int64) for n in ("transfers", "duplicates")}
+        found |= {n: whole(getattr(self, n), n, least=1) for n in ("gpus", "slots", "experts")}
+        for n in ("move_price", "bound"):
+            given = getattr(self, n)
+            found[n] = None if given is None else number(given, n, least=0)
+        times = range(1, len(mean)) if self.times is None else self.times
+        times = times if isinstance(times, str | tuple | list | range) else ()
+        if isinstance(times, str) or len(times) != shape[1]:
+            raise ValueError(f"times is {self.times!r}; it must name {shape[1]} windows")
+        self._put(
+            **found,
+            names=names,
+            mean=mean,
+            expert_bytes=number(self.expert_bytes, "expert_bytes", least=0),
+            times=tuple(times),
+        )
 
     @property
     def rebalances(self) -> int:
@@ -690,6 +706,13 @@ class Backtest(Record):
 
         series = dict(zip(self.names, self.next_window))
         return lines(series, xlabel="window", ylabel="balancedness", step=True)
+
+
+def _texts(names: Any, name: str) -> tuple:
+    "A sequence of texts."
+    if not isinstance(names, tuple | list) or not all(isinstance(n, str) for n in names):
+        raise ValueError(f"{name} is {names!r}; it must be a sequence of texts")
+    return tuple(names)
 
 
 def _balance(mean: np.ndarray, peak: np.ndarray) -> np.ndarray:
@@ -939,7 +962,8 @@ def ranges(runs: Sequence[Backtest]) -> Any:
     """
     import pandas as pd
 
-    runs = list(runs)
+    if isinstance(runs, str) or not isinstance(runs, Sequence):
+        raise ValueError(f"runs is {runs!r}; it must be a sequence of backtests")
     for i, one in enumerate(runs):
         instance(one, f"runs[{i}]", Backtest)
     if not runs or any(one.names != runs[0].names for one in runs):

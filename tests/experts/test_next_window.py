@@ -162,7 +162,9 @@ def test_relabelling_is_the_best_exchange_of_parts(seed):
             for one in exchanged
         ]
         assert sent[layer] == min(every)
-        there, here = (sorted(map(sorted, p.reshape(gpus, -1).tolist())) for p in (made[layer], parts[layer]))
+        there, here = (
+            sorted(map(sorted, p.reshape(gpus, -1).tolist())) for p in (made[layer], parts[layer])
+        )
         assert there == here
 
 
