@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -34,6 +34,9 @@ from serving_or.tools.answers import (
     whole,
     write_whole,
 )
+
+if TYPE_CHECKING:
+    from serving_or.tools.plots import Picture
 
 # %% ../../nbs/experts/18_maps.ipynb #ce4eae8e
 class EngineRules(NamedTuple):
@@ -418,10 +421,10 @@ def _opened(path: Path) -> Any:
         if any(member.endswith("data.pkl") for member in archive.namelist()):
             return _torch(data, name)
         return _npz(archive, name)
+    if data[8:9] == b"{" and b"\x00" in data[:8]:
+        return _safetensors(data, name)
     if data[:1] == b"\x80":
         return _torch(data, name)
-    if data[8:9] == b"{" and data[:1] not in b"[{" and b"\x00" in data[:8]:
-        return _safetensors(data, name)
     return _spelled(_text(data, name), name)
 
 # %% ../../nbs/experts/18_maps.ipynb #b07e6803
