@@ -62,7 +62,7 @@ $(CLIENTS)/ready: settings.ini setup.py $(LOCK)
 	test -x $(CLIENTS)/bin/python || $(PYTHON) -m venv $(CLIENTS)
 	$(CLIENTS)/bin/python -m pip install -q --disable-pip-version-check -c $(LOCK) setuptools wheel setuptools_scm
 	$(CLIENTS)/bin/python -m pip install -q --disable-pip-version-check $(TORCH) einops safetensors
-	$(CLIENTS)/bin/python -m pip install -q --disable-pip-version-check -c $(LOCK) --no-build-isolation -e '.[dev]'
+	$(CLIENTS)/bin/python -m pip install -q --disable-pip-version-check -c $(LOCK) --no-build-isolation -e '.[fast]' pytest pytest-xdist hypothesis
 	touch $@
 
 bench: package  ## measure against named peers (ONLY="experts_online blocks_routing": those)

@@ -169,7 +169,7 @@ def wrong_entries(file, table, layers=LAYERS):
     wrong = 0
     for layer in range(layers):
         for rank in range(GPUS):
-            placed, mine, where, spares = engines.ascend(file, EXPERTS, GPUS, layer, rank)
+            _, _, where, spares = engines.ascend(file, EXPERTS, GPUS, layer, rank)
             assert spares == np.shape(table)[1] - EXPERTS
             wrong += int((np.asarray(table)[layer][where.numpy()] != np.arange(len(where))).sum())
             wrong += abs(len(where) - EXPERTS)
