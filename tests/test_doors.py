@@ -26,6 +26,7 @@ from serving_or import blocks, experts, fleet
 from serving_or.blocks.cluster import scatter
 from serving_or.tools.answers import Infeasible, NotFound, Record, Result, Scope, Status, TooLarge
 from serving_or.tools.data import load_topology
+from serving_or.tools.models import CARDS, GPUS
 from tests.instances import fleet as shared_fleet
 from tests.long import LONG, cases
 
@@ -163,11 +164,106 @@ def map_calls():
     }
 
 
+def replica_calls():
+    "The doors of counts and packing."
+    loads, sizes = [[6, 2, 1], [1, 1, 4]], {"gpus": 2, "redundant": 1}
+    topology = {"nodes": 1, "groups": 1, "policy": "global"}
+    found = experts.rebuild(loads, **sizes)
+    return {
+        "experts.legal_redundant": (
+            experts.legal_redundant,
+            {"experts": 8, "gpus": 4, "nodes": 2, "groups": 4},
+        ),
+        "experts.replica_counts": (
+            experts.replica_counts,
+            {"loads": loads, "slots": 4, "most": 2},
+        ),
+        "experts.rebuild": (
+            experts.rebuild,
+            {"loads": loads, **sizes, **topology, "exact": False, "time_limit": TIME_LIMIT}
+            | {"tolerance": 1e-3},
+        ),
+        "experts.ReplicaPlan": (
+            experts.ReplicaPlan,
+            {"physical": found.physical, "loads": loads, "gpus": 2, **topology}
+            | {"bounds": [0.0, 0.0], "steps": ["packing", "swaps"], "status": "feasible"},
+        ),
+    }
+
+
+def batching_calls():
+    "The doors of requests with a growing cache."
+    requests = fleet.Requests([0, 0, 2], [3, 1, 2], [2, 6, 4])
+    return {
+        "fleet.Requests": (
+            fleet.Requests,
+            {"arrival": [0, 0, 2], "prompt": [3, 1, 2], "output": [2, 6, 4], "labels": "abc"},
+        ),
+        "fleet.check_starts": (
+            fleet.check_starts,
+            {"requests": requests, "starts": [0, 0, 5], "memory": 10},
+        ),
+        "fleet.schedule": (
+            fleet.schedule,
+            {"requests": requests, "memory": 10, "policy": fleet.MCSF()},
+        ),
+        "fleet.Timetable": (
+            fleet.Timetable,
+            {"requests": requests, "memory": 10, "starts": [0, 0, 5], "lost": [[2, 4, 1]]},
+        ),
+        "fleet.MCSF": (
+            lambda predicted: fleet.schedule(requests, 12, fleet.MCSF(predicted)),
+            {"predicted": [3, 6, 5]},
+        ),
+        "fleet.volume_bound": (fleet.volume_bound, {"requests": requests, "memory": 10}),
+        "fleet.cache_tokens": (
+            fleet.cache_tokens,
+            {"card": CARDS["Llama-3.1-8B"], "device": GPUS["L4"], "gpus": 1, "share": 0.9},
+        ),
+    }
+
+
 def fleet_calls():
     "The doors of the fleet."
     engine = fleet.Engine(0.04, 0.01, 4, 10, 0.1)
     targets = {"ttft": 0.5, "tpot": 0.08, "response": 3.0, "share": 0.9}
-    return {
+    return batching_calls() | {
+        "fleet.erlang_b": (fleet.erlang_b, {"n": [3.0, 5.0], "a": [2.0, 4.0]}),
+        "fleet.erlang_c": (fleet.erlang_c, {"n": [3.0, 5.0], "a": [2.0, 4.0]}),
+        "fleet.erlang_a": (fleet.erlang_a, {"n": [3.0, 5.0], "a": [2.0, 6.0], "theta": 0.5}),
+        "fleet.abandonment": (fleet.abandonment, {"n": [3.0, 5.0], "a": [2.0, 6.0], "theta": 0.5}),
+        "fleet.Queue": (
+            fleet.Queue,
+            {"gpus": [3, 5], "rate": [1.0, 2.0], "service_time": 1.5, "patience": 3.0},
+        ),
+        "fleet.Staffing": (
+            fleet.Staffing,
+            {"gpus": [5, 9], "rate": [1.0, 2.0], "service_time": 1.5, "waiting": 0.1},
+        ),
+        "fleet.staff": (
+            fleet.staff,
+            {"rate": [1.0, 2.0], "service_time": 1.5, "wait": 0.2, "share": 0.9, "most": 50},
+        ),
+        "fleet.staff(...)": (
+            fleet.staff,
+            {
+                "rate": 3.0,
+                "service_time": 1.5,
+                "waiting": 0.5,
+                "response": 2.0,
+                "abandoned": 0.05,
+                "patience": 3.0,
+            },
+        ),
+        "fleet.halfin_whitt": (fleet.halfin_whitt, {"beta": [0.5, 1.0]}),
+        "fleet.square_root_staffing": (
+            fleet.square_root_staffing,
+            {"a": [3.0, 30.0], "waiting": 0.1},
+        ),
+        "fleet.continuous_staffing": (
+            fleet.continuous_staffing,
+            {"a": [3.0, 30.0], "waiting": 0.1},
+        ),
         "fleet.Engine": (
             fleet.Engine,
             {
@@ -200,6 +296,7 @@ def calls():
     return (
         fleet_calls()
         | map_calls()
+        | replica_calls()
         | {
             "experts.Problem": (
                 experts.Problem,

@@ -3,7 +3,18 @@
 Staffing under randomness, fleets of mixed GPUs, and batching with a growing KV cache.
 """
 
-from serving_or.fleet.load_dependent_service import (
+from .kv_cache import (
+    Batching,
+    FCFS,
+    MCSF,
+    Requests,
+    Timetable,
+    cache_tokens,
+    check_starts,
+    schedule,
+    volume_bound,
+)
+from .load_dependent_service import (
     BatchingServer,
     Engine,
     ItlFit,
@@ -15,9 +26,31 @@ from serving_or.fleet.load_dependent_service import (
     largest_rate,
     simulate_steps,
 )
+from .staffing import (
+    Queue,
+    Staffing,
+    abandonment,
+    continuous_staffing,
+    erlang_a,
+    erlang_b,
+    erlang_c,
+    halfin_whitt,
+    square_root_staffing,
+    staff,
+)
 
 # in the order in which one meets them
 __all__ = [
+    "erlang_b",
+    "erlang_c",
+    "erlang_a",
+    "abandonment",
+    "Queue",
+    "staff",
+    "Staffing",
+    "halfin_whitt",
+    "square_root_staffing",
+    "continuous_staffing",
     "Engine",
     "BatchingServer",
     "batching_server",
@@ -28,4 +61,13 @@ __all__ = [
     "fit_itl",
     "SteppedServer",
     "simulate_steps",
+    "Requests",
+    "check_starts",
+    "schedule",
+    "Timetable",
+    "FCFS",
+    "MCSF",
+    "Batching",
+    "volume_bound",
+    "cache_tokens",
 ]
