@@ -76,6 +76,39 @@ ENGINES = {
     ),
 }
 
+# %% ../../nbs/experts/18_maps.ipynb #8da4acc5
+def engines_say(row: Sequence[int], experts: int) -> dict[str, str]:
+    """What the engines' own code does with a layer: "" when it takes it, else the error's name.
+
+    Found with the released code; `make clients` holds this function against it.
+    """
+    if max(row) >= experts:
+        return dict.fromkeys(_TAKERS, "IndexError") | {"vLLM": "RuntimeError"}
+    # a list's index -1 is its last element
+    seen = {expert % experts for expert in row}
+    lost = set(range(experts)) - seen
+    # an index is written to a list that is as long as the experts that are somewhere
+    gap = "RuntimeError" if lost and min(lost) < max(seen) else ""
+    static = "ZeroDivisionError" if lost else ""
+    return dict.fromkeys(_TAKERS, "") | {"SGLang, static": static, "vLLM-Ascend": gap}
+
+
+_TAKERS = ("SGLang, static", "SGLang, dynamic", "vLLM", "vLLM-Ascend")
+
+
+def another_expert(slot: int = 2, expert: int = 3) -> "Picture":
+    """What four engines and `check_map` say when one slot of a legal map gets another expert."""
+    from serving_or.tools.plots import table
+
+    row = [0, 1, 2, 3, 0, 1]
+    row[slot] = expert
+    said = engines_say(row, 4)
+    rows = [(name, error or "starts") for name, error in said.items()]
+    found = faults([row], 4, 3)
+    ours = "; ".join(found) if found else "a legal map"
+    cards = " | ".join(f"{row[2 * g]} {row[2 * g + 1]}" for g in range(3))
+    return table([f"map {cards}", "what it does"], [*rows, ("check_map", ours)])
+
 # %% ../../nbs/experts/18_maps.ipynb #10a92d8e
 @dataclass(frozen=True, eq=False)
 class ExpertMap(Record):
@@ -1009,6 +1042,7 @@ def _all_ranks(found: Iterable[Any], asked: _Asked, what: str) -> list[str]:
     return [f"summed over {_many(count, 'rank')}"]
 
 # %% ../../nbs/experts/18_maps.ipynb #f8688191
+#| code-fold: true
 def _read_arrays(named: list[tuple[str, Any]], asked: _Asked) -> _Seen:
     "Loads as they are: (m,), (layers, m) or (steps, layers, m)."
     name, value = _only(named)
@@ -1083,6 +1117,7 @@ def _slots_of(record: dict, shape: tuple, name: str) -> np.ndarray:
     return x
 
 # %% ../../nbs/experts/18_maps.ipynb #5d49571a
+#| code-fold: true
 def _read_window(named: list[tuple[str, Any]], asked: _Asked) -> _Seen:
     "vLLM's window of slot counts with its map; several files are several ranks."
     total: Any = None
@@ -1173,6 +1208,7 @@ def _needed(experts: int | None) -> int:
     return experts
 
 # %% ../../nbs/experts/18_maps.ipynb #59a8620a
+#| code-fold: true
 def _read_tensorrt(named: list[tuple[str, Any]], asked: _Asked) -> _Seen:
     "TensorRT-LLM's folder: counts under iteration_layer for each rank, and what the model is."
     metas = [value for _, value in named if "num_experts" in value]
@@ -1264,6 +1300,7 @@ def _only(named: list[tuple[str, Any]]) -> tuple[str, Any]:
     return named[0]
 
 # %% ../../nbs/experts/18_maps.ipynb #9426362e
+#| code-fold: true
 class _Form(NamedTuple):
     "A way to write loads: its name, how it is recognised, and how it is read."
 

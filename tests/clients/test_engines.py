@@ -235,6 +235,48 @@ def test_slots_in_another_order_are_put_back():
         check_map(swapped, EXPERTS, GPUS, engine="vllm-ascend", old=MAP)
 
 
+def test_minus_one_at_ascend(tmp_path):
+    "Index -1 is the last expert: it is said to be in that slot, and one entry points at nothing."
+    wrong = another(-1)
+    assert wrong_entries(ascend_file(tmp_path, wrong), wrong) >= 0
+
+
+# vLLM takes a map over from its policy
+
+
+def vllm_takes(table):
+    "vLLM's maps after it has taken a new one over."
+    state = engines.load("vllm.distributed.eplb.eplb_state")
+    held = types.SimpleNamespace(
+        physical_to_logical_map=torch.tensor(MAP),
+        physical_to_logical_map_buffer=torch.tensor(MAP),
+        logical_to_physical_map=torch.full((LAYERS, EXPERTS, SPARES + 1), -1),
+        logical_replica_count=torch.zeros((LAYERS, EXPERTS), dtype=torch.int64),
+    )
+    state._commit_eplb_maps(held, torch.tensor(np.asarray(table)))
+    return held
+
+
+def test_vllm_takes_what_we_plan():
+    held = vllm_takes(plan(3).physical)
+    where, count = held.logical_to_physical_map.numpy(), held.logical_replica_count.numpy()
+    made = held.physical_to_logical_map.numpy()
+    assert np.array_equal(made, plan(3).physical) and count.min() >= 1
+    for layer, expert in np.ndindex(LAYERS, EXPERTS):
+        slots = where[layer, expert][where[layer, expert] >= 0]
+        assert len(slots) == count[layer, expert] and (made[layer, slots] == expert).all()
+
+
+def test_the_rows_at_vllm():
+    assert vllm_takes(without(1, 5)).logical_replica_count[1, 5] == 0
+    assert vllm_takes(without(1, EXPERTS - 1)).logical_replica_count[1, -1] == 0
+    assert vllm_takes(another(-1)).logical_replica_count[1].sum() == SLOTS - 1
+    vllm_takes(twice(1))
+    for wrong in (another(EXPERTS), MAP[:-1], MAP + 0.0):
+        with pytest.raises(RuntimeError):
+            vllm_takes(wrong)
+
+
 # vLLM's mover of weights, four processes
 
 
