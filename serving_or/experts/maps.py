@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from .repair import plan
 from .replicas import faults, rebuild
 from ..tools import files
 from serving_or.tools.answers import (
@@ -1515,8 +1516,8 @@ class VllmPolicy:
         num_groups, num_nodes, num_ranks : int
             Groups of experts, nodes, GPUs; 0 groups are one.
         old_global_expert_indices : array or tensor (layers, num_replicas), optional
-            The map in use. One of another width, or with empty slots (-1), is of another fleet:
-            then the map is built anew.
+            The map in use. One of another width, with empty slots (-1), or without some expert is
+            none to start from: then the map is built anew.
 
         Returns
         -------
@@ -1528,24 +1529,29 @@ class VllmPolicy:
             For loads or sizes that cannot be.
         """
         loads = _numpy(weight)
-        _usable(old_global_expert_indices, num_replicas)
-        made = rebuild(
+        made = plan(
             loads,
             num_ranks,
             redundant=_spares(loads, num_replicas),
             nodes=num_nodes,
             groups=max(whole(num_groups, "num_groups"), 1),
+            old=_usable(old_global_expert_indices, np.shape(loads)[-1], num_replicas),
+            slack=cls.slack,
             policy=cls.policy,
         )
         return _like(weight, made.physical)
 
 
-def _usable(old: Any, slots: int) -> np.ndarray | None:
-    "The map in use, if it is one of this fleet."
+def _usable(old: Any, experts: int, slots: int) -> np.ndarray | None:
+    "The map in use, if it is one of this fleet: as wide, and with every expert somewhere."
     if old is None:
         return None
-    table = _ids(_numpy(old), "old_global_expert_indices")
-    return None if table.ndim != 2 or table.shape[1] != slots or (table < 0).any() else table
+    table = _ids(old, "old_global_expert_indices")
+    if table.ndim != 2 or table.shape[1] != slots:
+        return None
+    rows = (np.unique(row) for row in table)
+    whole_rows = all(np.array_equal(row, np.arange(experts)) for row in rows)
+    return table if whole_rows else None
 
 
 def _spares(loads: Any, slots: Any) -> int:

@@ -61,14 +61,16 @@ FROM_NOTHING = {
     "vLLM default": tensors(vllm),
     "SGLang deepseek": tensors(sglang),
     "SGLang deepseek_vec": tensors(sglang_vec),
-    "ours, rebuild": lambda loads, n, gpus, groups, nodes, old: rebuild(
-        loads,
-        gpus,
-        n - loads.shape[1],
-        nodes,
-        groups,
-        "hierarchical" if nodes > 1 else "global",
-    ).physical,
+    "ours, rebuild": lambda loads, n, gpus, groups, nodes, old: (
+        rebuild(
+            loads,
+            gpus,
+            n - loads.shape[1],
+            nodes,
+            groups,
+            "hierarchical" if nodes > 1 else "global",
+        ).physical
+    ),
 }
 
 

@@ -8,7 +8,10 @@ import types
 import numpy as np
 import pytest
 
+from serving_or import experts
 from serving_or.experts import check_map, rebuild, write_map
+from serving_or.experts.maps import VllmPolicy, engines_say
+from serving_or.experts.repair import transfers
 from tests.clients import engines
 
 if not engines.ready():
@@ -225,6 +228,65 @@ def put_back(old, new):
     return changed.nonzero().ravel().tolist(), list(logs.errors)
 
 
+def test_no_layer_of_a_repair_is_put_back():
+    "And vLLM-Ascend sends as many experts as we count."
+    old = np.array(MAP)
+    for seed in range(1, 6):
+        loads = np.random.default_rng(seed).zipf(1.5, (LAYERS, EXPERTS)).clip(max=1000)
+        new = experts.plan(loads, GPUS, SPARES, old=old).physical
+        assert put_back(old, new) == ([], [])
+        check_map(new, EXPERTS, GPUS, engine="vllm-ascend", old=old, redundant=SPARES)
+        worker = engines.ascend_worker()
+        maps = [
+            worker.local2global(torch.tensor(np.asarray(t).reshape(LAYERS, GPUS, -1)))
+            for t in (new, old)
+        ]
+        sent = [
+            sum(map(len, receives.values()))
+            for _, receives, _, _ in worker.compose_expert_update_info_greedy(*maps)
+        ]
+        assert sent == transfers(old, new, GPUS).tolist()
+        old = np.array(new)
+
+
+def test_the_live_example_says_what_the_engines_do(tmp_path):
+    "All states of the example in the chapter: one slot of six gets another of four experts."
+    for slot, expert in np.ndindex(6, 6):
+        row = [0, 1, 2, 3, 0, 1]
+        row[slot] = expert - 1
+        assert engines_say(row, 4) == {
+            "SGLang, static": said(lambda: sglang_of([row], tmp_path, "static")),
+            "SGLang, dynamic": said(lambda: sglang_of([row], tmp_path, "dynamic")),
+            "vLLM": said(lambda: vllm_takes([row], 4, [[0, 1, 2, 3, 0, 1]])),
+            "vLLM-Ascend": said(lambda: ascend_of([row], tmp_path)),
+        }, row
+
+
+def said(call):
+    "The name of a call's error."
+    try:
+        call()
+    except Exception as error:
+        return type(error).__name__
+    return ""
+
+
+def sglang_of(table, tmp_path, dispatch):
+    file = tmp_path / "small.json"
+    file.write_text(json.dumps({"physical_to_logical_map": table}))
+    for rank in range(3):
+        engines.sglang(4, 2, 3, 1, dispatch)(file, rank)
+
+
+def ascend_of(table, tmp_path):
+    cards = [{"device_expert": table[0][2 * g : 2 * g + 2]} for g in range(3)]
+    file = tmp_path / "small.json"
+    layers = [{"device_list": cards}]
+    file.write_text(json.dumps({"moe_layer_count": 1, "layer_list": layers}))
+    for rank in range(3):
+        engines.ascend(file, 4, 3, 0, rank)
+
+
 def test_slots_in_another_order_are_put_back():
     swapped = np.array(MAP)
     swapped[2, [0, 1]] = swapped[2, [1, 0]]
@@ -236,22 +298,22 @@ def test_slots_in_another_order_are_put_back():
 
 
 def test_minus_one_at_ascend(tmp_path):
-    "Index -1 is the last expert: it is said to be in that slot, and one entry points at nothing."
+    "Index -1 is the last expert: on two ranks its entry points at the slot that holds nothing."
     wrong = another(-1)
-    assert wrong_entries(ascend_file(tmp_path, wrong), wrong) >= 0
+    assert wrong_entries(ascend_file(tmp_path, wrong), wrong) == 2
 
 
 # vLLM takes a map over from its policy
 
 
-def vllm_takes(table):
+def vllm_takes(table, experts=EXPERTS, before=MAP):
     "vLLM's maps after it has taken a new one over."
     state = engines.load("vllm.distributed.eplb.eplb_state")
     held = types.SimpleNamespace(
-        physical_to_logical_map=torch.tensor(MAP),
-        physical_to_logical_map_buffer=torch.tensor(MAP),
-        logical_to_physical_map=torch.full((LAYERS, EXPERTS, SPARES + 1), -1),
-        logical_replica_count=torch.zeros((LAYERS, EXPERTS), dtype=torch.int64),
+        physical_to_logical_map=torch.tensor(before),
+        physical_to_logical_map_buffer=torch.tensor(before),
+        logical_to_physical_map=torch.full((len(before), experts, SLOTS), -1),
+        logical_replica_count=torch.zeros((len(before), experts), dtype=torch.int64),
     )
     state._commit_eplb_maps(held, torch.tensor(np.asarray(table)))
     return held
@@ -265,6 +327,28 @@ def test_vllm_takes_what_we_plan():
     for layer, expert in np.ndindex(LAYERS, EXPERTS):
         slots = where[layer, expert][where[layer, expert] >= 0]
         assert len(slots) == count[layer, expert] and (made[layer, slots] == expert).all()
+
+
+def test_the_policy_stands_in_for_vllms():
+    policies = engines.load("vllm.distributed.eplb.policy").EPLB_POLICIES
+    state = engines.load("vllm.distributed.eplb.eplb_state")
+    before = policies["default"]
+    policies["default"] = VllmPolicy
+    try:
+        policy = state.EPLB_POLICIES["default"]
+        loads = torch.rand(LAYERS, EXPERTS)
+        new = policy.rebalance_experts(loads, SLOTS, 1, 1, GPUS, torch.tensor(MAP))
+    finally:
+        policies["default"] = before
+    theirs = before.rebalance_experts(loads, SLOTS, 1, 1, GPUS, torch.tensor(MAP))
+    assert new.dtype == theirs.dtype and new.shape == theirs.shape
+    check_map(vllm_takes(new).physical_to_logical_map, EXPERTS, GPUS, LAYERS, "vllm")
+    three = experts.rebalance_experts(loads, SLOTS, 1, 1, GPUS)
+    sglangs = engines.load("sglang.srt.eplb.eplb_algorithms.deepseek")
+    those = sglangs.rebalance_experts(loads, SLOTS, 1, 1, GPUS, False)
+    for ours, other in zip(three, those):
+        assert isinstance(ours, torch.Tensor) and ours.dim() == other.dim()
+    assert three[0].shape == those[0].shape and three[2].shape == those[2].shape
 
 
 def test_the_rows_at_vllm():
