@@ -3,6 +3,8 @@
 Staffing under randomness, fleets of mixed GPUs, and batching with a growing KV cache.
 """
 
+from .batching_policies import AMax, AMin, Aging, GBA, GSA, SmallestVolume, SortedF
+from .gpu_mix import Fleet, GpuMix, mix, read_fleet, roofline, slices_of, write_fleet
 from .kv_cache import (
     Batching,
     FCFS,
@@ -61,6 +63,13 @@ __all__ = [
     "fit_itl",
     "SteppedServer",
     "simulate_steps",
+    "Fleet",
+    "GpuMix",
+    "mix",
+    "read_fleet",
+    "write_fleet",
+    "roofline",
+    "slices_of",
     "Requests",
     "check_starts",
     "schedule",
@@ -70,4 +79,11 @@ __all__ = [
     "Batching",
     "volume_bound",
     "cache_tokens",
+    "SmallestVolume",
+    "SortedF",
+    "Aging",
+    "AMax",
+    "AMin",
+    "GSA",
+    "GBA",
 ]
