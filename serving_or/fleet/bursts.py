@@ -297,14 +297,20 @@ class TraceStaffing(Result):
     @cached_property
     def waits(self) -> np.ndarray:
         "Seconds that each request waits."
-        return _simulated(self.arrivals, self.services, self.gpus)
+        return self._with(self.gpus)
 
     @cached_property
     def before(self) -> np.ndarray:
         "Seconds that each request would wait with one GPU less; infinite without any."
-        if self.gpus <= 1:
-            return np.full(self.arrivals.shape, np.inf)
-        return _simulated(self.arrivals, self.services, self.gpus - 1)
+        return self._with(max(self.gpus - 1, 0))
+
+    def _with(self, gpus: int) -> np.ndarray:
+        if gpus == 0:
+            waits = np.full(self.arrivals.shape, np.inf)
+        else:
+            waits = _simulated(self.arrivals, self.services, gpus)
+        waits.flags.writeable = False
+        return waits
 
     @property
     def on_time(self) -> float:
