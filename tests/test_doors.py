@@ -25,7 +25,7 @@ import pytest
 from serving_or import blocks, experts, fleet
 from serving_or.blocks.cluster import scatter
 from serving_or.tools.answers import Infeasible, NotFound, Record, Result, Scope, Status, TooLarge
-from serving_or.tools.data import load_topology
+from serving_or.tools.data import load_requests, load_topology
 from serving_or.tools.models import CARDS, GPUS
 from tests.instances import fleet as shared_fleet
 from tests.long import LONG, cases
@@ -112,6 +112,14 @@ def forecast(make):
 
 
 @cache
+def fleet_file():
+    "A file of a fleet, for this run."
+    path = Path(tempfile.mkdtemp()) / "fleet.yaml"
+    fleet.write_fleet(path)
+    return path
+
+
+@cache
 def written():
     "A folder with a dump of loads and a map."
     folder = Path(tempfile.mkdtemp())
@@ -164,6 +172,54 @@ def map_calls():
     }
 
 
+def repair_calls():
+    "The doors of a plan from an old one."
+    loads, old = [[20.0, 4, 1, 1], [1, 1, 9, 9]], [[0, 1, 2, 3, 0, 1]] * 2
+    sizes = {"gpus": 3, "redundant": 2, "nodes": 1, "groups": 1}
+    caps = {"max_transfers": 5, "max_bytes": 90.0, "expert_bytes": 9.0}
+    return {
+        "experts.plan": (
+            experts.plan,
+            {"loads": loads, **sizes, "old": old, "slack": 0.02, **caps, "lost": [2]}
+            | {"exact": True, "fallback": True, "time_limit": TIME_LIMIT},
+        ),
+        "experts.RepairPlan": (
+            experts.RepairPlan,
+            {"physical": old, "loads": loads, "gpus": 3, "old": old, "targets": [12.0, 14.0]}
+            | {"at_least": [0, 0], "expert_bytes": [9.0, 9.0], "survivors": (0, 1, 2)},
+        ),
+        "experts.transfers": (experts.transfers, {"old": old, "new": old[::-1], "gpus": 3}),
+        "experts.relabel": (experts.relabel, {"old": old, "new": old[::-1], "gpus": 3}),
+    }
+
+
+def replica_calls():
+    "The doors of counts and packing."
+    loads, sizes = [[6, 2, 1], [1, 1, 4]], {"gpus": 2, "redundant": 1}
+    topology = {"nodes": 1, "groups": 1, "policy": "global"}
+    found = experts.rebuild(loads, **sizes)
+    return {
+        "experts.legal_redundant": (
+            experts.legal_redundant,
+            {"experts": 8, "gpus": 4, "nodes": 2, "groups": 4},
+        ),
+        "experts.replica_counts": (
+            experts.replica_counts,
+            {"loads": loads, "slots": 4, "most": 2},
+        ),
+        "experts.rebuild": (
+            experts.rebuild,
+            {"loads": loads, **sizes, **topology, "exact": False, "time_limit": TIME_LIMIT}
+            | {"tolerance": 1e-3},
+        ),
+        "experts.ReplicaPlan": (
+            experts.ReplicaPlan,
+            {"physical": found.physical, "loads": loads, "gpus": 2, **topology}
+            | {"bounds": [0.0, 0.0], "steps": ["packing", "swaps"], "status": "feasible"},
+        ),
+    }
+
+
 def batching_calls():
     "The doors of requests with a growing cache."
     requests = fleet.Requests([0, 0, 2], [3, 1, 2], [2, 6, 4])
@@ -188,6 +244,26 @@ def batching_calls():
             lambda predicted: fleet.schedule(requests, 12, fleet.MCSF(predicted)),
             {"predicted": [3, 6, 5]},
         ),
+        "fleet.AMax": (
+            lambda upper: fleet.schedule(requests, 12, fleet.AMax(upper)),
+            {"upper": [6, 6, 6]},
+        ),
+        "fleet.AMin": (
+            lambda lower: fleet.schedule(requests, 12, fleet.AMin(lower)),
+            {"lower": [1, 2, 9]},
+        ),
+        "fleet.Aging": (
+            lambda weight, predicted: fleet.schedule(requests, 12, fleet.Aging(weight, predicted)),
+            {"weight": 0.5, "predicted": [3, 6, 5]},
+        ),
+        "fleet.GSA": (
+            lambda growth, first: fleet.schedule(requests, 12, fleet.GSA(growth, first)),
+            {"growth": 2.0, "first": 1},
+        ),
+        "fleet.GBA": (
+            lambda growth: fleet.schedule(requests, 12, fleet.GBA(growth)),
+            {"growth": 2.0},
+        ),
         "fleet.volume_bound": (fleet.volume_bound, {"requests": requests, "memory": 10}),
         "fleet.cache_tokens": (
             fleet.cache_tokens,
@@ -200,7 +276,50 @@ def fleet_calls():
     "The doors of the fleet."
     engine = fleet.Engine(0.04, 0.01, 4, 10, 0.1)
     targets = {"ttft": 0.5, "tpot": 0.08, "response": 3.0, "share": 0.9}
+    offer = {
+        "demand": [6, 1],
+        "throughput": [[4, 10], [0, 2]],
+        "rent": [1, 3],
+        "stock": [5, 2],
+        "split": False,
+    }
     return batching_calls() | {
+        "fleet.erlang_b": (fleet.erlang_b, {"n": [3.0, 5.0], "a": [2.0, 4.0]}),
+        "fleet.erlang_c": (fleet.erlang_c, {"n": [3.0, 5.0], "a": [2.0, 4.0]}),
+        "fleet.erlang_a": (fleet.erlang_a, {"n": [3.0, 5.0], "a": [2.0, 6.0], "theta": 0.5}),
+        "fleet.abandonment": (fleet.abandonment, {"n": [3.0, 5.0], "a": [2.0, 6.0], "theta": 0.5}),
+        "fleet.Queue": (
+            fleet.Queue,
+            {"gpus": [3, 5], "rate": [1.0, 2.0], "service_time": 1.5, "patience": 3.0},
+        ),
+        "fleet.Staffing": (
+            fleet.Staffing,
+            {"gpus": [5, 9], "rate": [1.0, 2.0], "service_time": 1.5, "waiting": 0.1},
+        ),
+        "fleet.staff": (
+            fleet.staff,
+            {"rate": [1.0, 2.0], "service_time": 1.5, "wait": 0.2, "share": 0.9, "most": 50},
+        ),
+        "fleet.staff(...)": (
+            fleet.staff,
+            {
+                "rate": 3.0,
+                "service_time": 1.5,
+                "waiting": 0.5,
+                "response": 2.0,
+                "abandoned": 0.05,
+                "patience": 3.0,
+            },
+        ),
+        "fleet.halfin_whitt": (fleet.halfin_whitt, {"beta": [0.5, 1.0]}),
+        "fleet.square_root_staffing": (
+            fleet.square_root_staffing,
+            {"a": [3.0, 30.0], "waiting": 0.1},
+        ),
+        "fleet.continuous_staffing": (
+            fleet.continuous_staffing,
+            {"a": [3.0, 30.0], "waiting": 0.1},
+        ),
         "fleet.Engine": (
             fleet.Engine,
             {
@@ -223,6 +342,33 @@ def fleet_calls():
             fleet.simulate_steps,
             {"engine": engine, "arrival": [0.0, 0.5, 0.5], "output": [3, 1, 2], "prefill": 0.2},
         ),
+        "fleet.Fleet": (fleet.Fleet, offer | {"classes": ["a", "b"], "gpus": ["s", "l"]}),
+        "fleet.mix": (
+            fleet.mix,
+            offer | {"time_limit": TIME_LIMIT, "tolerance": 1e-9, "verbose": False},
+        ),
+        "fleet.roofline": (
+            fleet.roofline,
+            {
+                "card": CARDS["Llama-3.1-8B"],
+                "prompt": [500, 2000],
+                "output": [100, 50],
+                "gpus": ["L4", "H100"],
+                "tpot": 0.1,
+                "compute": 0.5,
+                "bandwidth": 0.7,
+                "memory": 0.9,
+            },
+        ),
+        "fleet.slices_of": (
+            fleet.slices_of,
+            {"trace": load_requests("azure_code"), "prompt": [512, 2048], "output": [20, 100]},
+        ),
+        "fleet.read_fleet": (a_file(fleet.read_fleet), {"path": fleet_file()}),
+        "fleet.write_fleet": (
+            lambda given=None: fleet.write_fleet(fleet_file(), given),
+            {"given": fleet.Fleet(**offer)},
+        ),
     }
 
 
@@ -233,6 +379,8 @@ def calls():
     return (
         fleet_calls()
         | map_calls()
+        | repair_calls()
+        | replica_calls()
         | {
             "experts.Problem": (
                 experts.Problem,

@@ -21,6 +21,7 @@ from .policies import Chase, Myopic, Never, Policy
 from .predictions import Follow, Mix, Rounded, ewma, last, seasonal
 from .regularized_greedy import RegularizedGreedy, ReverseEntropy
 from .relaxation import Relaxation, relax
+from .repair import RepairPlan, plan, relabel, transfers
 from .replicas import ReplicaPlan, legal_redundant, rebuild, replica_counts
 from .rounding import Credit, Hysteresis, Rounding, Threshold
 from .static import StaticPlacement, place
@@ -57,6 +58,10 @@ __all__ = [
     "replica_counts",
     "rebuild",
     "ReplicaPlan",
+    "plan",
+    "RepairPlan",
+    "transfers",
+    "relabel",
     "read_loads",
     "RecordedLoads",
     "read_map",

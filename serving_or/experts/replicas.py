@@ -4,12 +4,16 @@
 
 # %% auto #0
 __all__ = ['STEPS', 'POLICIES', 'counts_of', 'gpu_loads', 'balancedness', 'duplicates', 'faults', 'legal_redundant',
-           'spare_bytes', 'replica_counts', 'packing_bounds', 'pack', 'swap', 'recount', 'ReplicaPlan', 'rebuild']
+           'spare_bytes', 'replica_counts', 'packing_bounds', 'partner_bound', 'pack', 'swap', 'recount', 'ReplicaPlan',
+           'rebuild']
 
 # %% ../../nbs/experts/16_replicas.ipynb #b85459ed
 #| code-fold: true
+import functools
+import itertools
+import math
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -170,7 +174,9 @@ def faults(physical: Any, experts: int, gpus: int) -> list[str]:
     ['layer 0, GPU 0: expert 1 stands in slots 1 and 2; a second copy on a GPU serves nothing']
     """
     experts, gpus = whole(experts, "experts", least=1), whole(gpus, "gpus", least=1)
-    rows = [np.asarray(row, object).ravel() for row in physical]
+    if any(np.ndim(row) != 1 for row in physical):
+        return ["the map must be a list of slots for each layer"]
+    rows = [np.asarray(row, object) for row in physical]
     if not rows:
         return ["the map has no layer"]
     length = Counter(row.size for row in rows).most_common(1)[0][0]
@@ -245,26 +251,32 @@ def legal_redundant(experts: int, gpus: int, nodes: int = 1, groups: int = 1) ->
     [4, 32, 16, 0]
     """
     experts, gpus = whole(experts, "experts", least=1), whole(gpus, "gpus", least=1)
-    nodes, groups = _topology(
-        experts, gpus, nodes, groups, hierarchical=whole(groups, "groups") > 1
-    )
-    most = experts * (gpus // (nodes if groups > 1 else 1) - 1)
-    return range(-experts % gpus, most + 1, gpus)
+    nodes, groups = _topology(experts, gpus, nodes, groups, whole(groups, "groups") > 1)
+    return _legal(experts, gpus, nodes if groups > 1 else 1)
 
 # %% ../../nbs/experts/16_replicas.ipynb #9940d5aa
 #| code-fold: true
-def _divisors(number: int) -> list[int]:
-    "All of them, rising."
-    return [d for d in range(1, number + 1) if number % d == 0]
+def _divisors(number: int, of: int = 1) -> list[int]:
+    "Those up to 10,000 that are multiples of a number, rising."
+    return [d for d in range(of, min(number, 10_000) + 1, of) if number % d == 0]
 
 
-def _topology(experts: int, gpus: int, nodes: Any, groups: Any, hierarchical: bool) -> tuple:
+def _legal(experts: int, gpus: int, nodes: int) -> range:
+    "Legal numbers of spares when an expert stays on one of so many nodes."
+    return range(-experts % gpus, experts * (gpus // nodes - 1) + 1, gpus)
+
+
+def _topology(
+    experts: int, gpus: int, nodes: Any, groups: Any, hierarchical: bool, slots: int = 0
+) -> tuple[int, int]:
     "Nodes and groups that fit, or an error that names what would."
     nodes, groups = whole(nodes, "nodes", least=1), max(1, whole(groups, "groups"))
     if gpus % nodes:
-        more = f"{gpus} GPUs cannot be split evenly over {nodes} nodes"
         near = [d for d in (gpus // nodes * nodes, -(-gpus // nodes) * nodes) if d]
-        raise ValueError(f"{more}; gpus must be a multiple of nodes, such as {_listed(near)}")
+        fit = _divisors(slots, nodes)
+        more = f"{_listed(near)}" + (f"; {slots} slots go on {_listed(fit, 20)}" if fit else "")
+        said = f"gpus is {gpus}, which cannot be split evenly over {nodes} nodes"
+        raise ValueError(f"{said}; it must be a multiple of {nodes}, such as {more}")
     if experts % groups:
         fit = [d for d in _divisors(experts) if d > 1]
         raise ValueError(
@@ -288,15 +300,8 @@ def _listed(numbers: list[int], most: int = 8) -> str:
 def _slots(experts: int, gpus: int, redundant: Any, nodes: int, hierarchical: bool) -> int:
     "The slots of a layer, or an error that names legal numbers of spares."
     k = whole(redundant, "redundant")
-    legal = legal_redundant(experts, gpus, nodes, nodes if hierarchical else 1)
-    if not len(legal):
-        most = gpus // (nodes if hierarchical else 1) * experts
-        raise Infeasible(
-            f"{experts} experts on {gpus} GPUs have no legal number of spares: with equal numbers"
-            f" of slots on the GPUs there are {experts + legal.start} slots at least, and {most}"
-            " would hold a copy of each expert on each GPU",
-            largest=0,
-        )
+    nodes = nodes if hierarchical else 1
+    legal = _legal(experts, gpus, nodes)
     if k in legal:
         return experts + k
     if k > legal[-1]:
@@ -307,7 +312,7 @@ def _slots(experts: int, gpus: int, redundant: Any, nodes: int, hierarchical: bo
         )
     near = list(legal[max(0, (k - legal[0]) // gpus) :][:4])
     more = f"{experts} experts and {k} spares are {experts + k} slots"
-    fit = [d * nodes for d in _divisors(experts + k) if (experts + k) % (d * nodes) == 0]
+    fit = _divisors(experts + k, nodes)
     raise ValueError(
         f"{more}, which {gpus} GPUs cannot share evenly; redundant must be one of"
         f" {_listed(near)}, ..., or gpus one of {_listed(fit, 20)}"
@@ -421,7 +426,7 @@ _MOST_MARGINALS = 4_000_000  # numbers sorted for the company bound; beyond, it 
 def packing_bounds(
     loads: ArrayLike, slots: int, gpus: int, most: int | None = None
 ) -> dict[str, np.ndarray]:
-    """Three lower bounds on the largest GPU load of a layer, each for every legal map.
+    """Lower bounds on the largest GPU load of a layer, each for every legal map.
 
     Parameters
     ----------
@@ -435,13 +440,14 @@ def packing_bounds(
     Returns
     -------
     dict of str to ndarray (layers,)
-        ``"mean"``, ``"share"`` and ``"company"``.
+        ``"mean"``, ``"share"``, ``"company"`` and, in small cases with two slots a GPU,
+        ``"pairs"``; 0 where one says nothing.
 
     Examples
     --------
     >>> bounds = packing_bounds([[9, 3, 2, 2]], slots=4, gpus=2)
     >>> {name: float(b[0]) for name, b in bounds.items()}
-    {'mean': 8.0, 'share': 9.0, 'company': 11.0}
+    {'mean': 8.0, 'share': 9.0, 'company': 11.0, 'pairs': 11.0}
     """
     loads = np.asarray(loads, float)
     most = gpus if most is None else most
@@ -450,6 +456,7 @@ def packing_bounds(
         "mean": loads.sum(axis=1) / gpus,
         "share": (loads / counts).max(axis=1),
         "company": _company(np.sort(loads, axis=1), slots, gpus, most),
+        "pairs": _pairs(loads, slots, gpus, most),
     }
 
 
@@ -469,6 +476,91 @@ def _company(loads: np.ndarray, slots: int, gpus: int, most: int) -> np.ndarray:
     company = np.maximum(cold.sum(axis=1, keepdims=True) - fallen, 0.0)
     c = np.arange(1, more + 2)
     return (hot / c + company[:, k - c + 1]).min(axis=1)
+
+# %% ../../nbs/experts/16_replicas.ipynb #fa79df85
+#| code-fold: true
+_MOST_VECTORS = 30_000  # count vectors enumerated, times layers
+
+
+@functools.cache
+def _count_vectors(experts: int, slots: int, most: int) -> np.ndarray:
+    "All counts (vectors, m) between 1 and most with this sum."
+    cuts = itertools.combinations(range(1, slots), experts - 1)
+    every = np.array([np.diff([0, *cut, slots]) for cut in cuts], np.int64).reshape(-1, experts)
+    return every[every.max(axis=1) <= most]
+
+
+def _pairs(loads: np.ndarray, slots: int, gpus: int, most: int) -> np.ndarray:
+    "With two slots a GPU: the best of all counts, each paired largest with smallest."
+    layers, m = loads.shape
+    if slots != 2 * gpus or layers * math.comb(slots - 1, m - 1) > _MOST_VECTORS:
+        return np.zeros(layers)
+    counts = _count_vectors(m, slots, most)
+    best = np.zeros(layers)
+    for layer, w in enumerate(loads):
+        share = np.repeat((w / counts).ravel(), counts.ravel()).reshape(-1, slots)
+        share.sort(axis=1)
+        best[layer] = (share + share[:, ::-1]).max(axis=1).min()
+    return best
+
+# %% ../../nbs/experts/16_replicas.ipynb #e361feab
+_PRICES = np.array([1.0, 1.5, 2.0, 3.0, 5.0])  # of a slot; any numbers from 1 on prove something
+_LEVELS = 32  # thresholds of what is small
+_STEPS = 8  # halvings of the interval between bound and value
+
+
+def partner_bound(
+    loads: ArrayLike, slots: int, gpus: int, low: float, high: float, most: int | None = None
+) -> float:
+    """A lower bound on the largest GPU load of one layer: a large share needs small partners.
+
+    Parameters
+    ----------
+    loads : array_like (m,)
+        Load of each expert.
+    slots, gpus : int
+        Slots n and GPUs D; n / D at least 2.
+    low, high : float
+        A bound that is known already, and the value of a map.
+    most : int, optional
+        Copies that an expert may have at most; D by default.
+
+    Returns
+    -------
+    float
+        At least ``low``; no legal map has a smaller largest load.
+
+    Examples
+    --------
+    >>> round(partner_bound([10, 10, 10, 1], slots=6, gpus=3, low=10.5, high=15), 1)
+    11.0
+    """
+    loads = np.asarray(loads, float)
+    most = min(gpus if most is None else most, slots - loads.size + 1)
+    small = np.unique(np.quantile(loads, np.linspace(0, 1, _LEVELS), method="lower"))
+    level, top = (low + 99 * high) / 100, high
+    for _ in range(_STEPS):
+        if _no_partners(loads, slots, gpus, most, level, small):
+            low = level
+        else:
+            top = level
+        level = (low + top) / 2
+    return low
+
+
+def _no_partners(
+    loads: np.ndarray, slots: int, gpus: int, most: int, level: float, small: np.ndarray
+) -> bool:
+    "Whether a price proves that no legal map has loads of at most this level."
+    t = small[(small > 0) & (small <= level / 2)][:, None]
+    # copies for a small share, for one that is not large, for one that fits at all
+    fewest = [np.maximum(np.ceil(loads / of * (1 - _BETTER)), 1.0) for of in (t, level - t, level)]
+    worth = [(1 - _PRICES), -_PRICES, -_PRICES - (slots // gpus - 1)]
+    best = np.full((*np.broadcast_shapes(t.shape, loads.shape), _PRICES.size), -np.inf)
+    for count, price in zip(fewest, worth):
+        gain = np.where((count <= most)[..., None], count[..., None] * price, -np.inf)
+        best = np.maximum(best, gain)
+    return bool((best.sum(axis=1) + slots * _PRICES < 0).any())
 
 # %% ../../nbs/experts/16_replicas.ipynb #9bb79688
 def pack(loads: ArrayLike, counts: ArrayLike, gpus: int) -> np.ndarray:
@@ -499,6 +591,8 @@ def pack(loads: ArrayLike, counts: ArrayLike, gpus: int) -> np.ndarray:
     layers, n = len(loads), int(counts[0].sum())
     share = loads / counts
     item = _by_share(share, counts)
+    if n == gpus:
+        return np.sort(item, axis=1)
     again = np.zeros((layers, n), bool)
     again[:, 1:] = item[:, 1:] == item[:, :-1]
     state = _Open(share, gpus, n // gpus)
@@ -561,6 +655,7 @@ class _Open:
 
 # %% ../../nbs/experts/16_replicas.ipynb #b2be195d
 _SWAPS = 1000  # of one layer, at most
+_MOST_PAIRS = 4_000_000  # pairs of slots that are compared at once
 _BETTER = 1e-12  # relative; what a step must gain
 
 
@@ -589,11 +684,15 @@ def swap(physical: ArrayLike, loads: ArrayLike, gpus: int, target: ArrayLike) ->
     part = np.take_along_axis(share, physical, axis=1).reshape(len(loads), gpus, -1)
     held, rows = physical.reshape(part.shape).copy(), np.arange(len(loads))
     target = np.broadcast_to(np.asarray(target, float), len(loads))
-    for _ in range(_SWAPS if part.shape[2] > 1 else 0):
+    # layers that are looked at together: none when one alone would fill the memory
+    together = _MOST_PAIRS // (gpus * part.shape[2] ** 2)
+    for _ in range(_SWAPS if part.shape[2] > 1 and together else 0):
         rows = rows[part[rows].sum(axis=2).max(axis=1) > target[rows]]
         if not rows.size:
             break
-        better, first, second = _best_swaps(held[rows], part[rows])
+        cuts = [rows[i : i + together] for i in range(0, rows.size, together)]
+        found = [_best_swaps(held[some], part[some]) for some in cuts]
+        better, first, second = (np.concatenate(which) for which in zip(*found))
         rows, first, second = rows[better], first[better], second[better]
         for array in (held, part):
             flat = array.reshape(len(loads), -1)
@@ -619,10 +718,11 @@ def _best_swaps(held: np.ndarray, part: np.ndarray) -> tuple[np.ndarray, np.ndar
     return lowest < top * (1 - _BETTER), hot * size + best % size, best // size
 
 # %% ../../nbs/experts/16_replicas.ipynb #7ef4b1bb
-_MOST_SIZE = 4  # slots of a GPU; beyond, counts other than the best ones gain nothing
+_APART = 0.01  # relative distance to the target beyond which other counts are tried
 _SPLITS = 32  # count vectors tried at the start
 _NEAR = 8  # experts that may give a copy, or take one, in a round
 _ROUNDS = 40
+_MOST_WORK = 10_000_000  # layers times slots times GPUs; beyond, only the best counts are tried
 
 
 def recount(physical: ArrayLike, loads: ArrayLike, gpus: int, target: ArrayLike) -> np.ndarray:
@@ -825,11 +925,13 @@ def _packed(
     counts = replica_counts(loads, slots, gpus)
     physical, step = pack(loads, counts, gpus), np.zeros(len(loads), np.intp)
     value = gpu_loads(physical, loads, gpus).max(axis=1)
-    small = 1 < slots // gpus <= _MOST_SIZE and slots > loads.shape[1]
-    for kind, better in ((1, swap), (2, recount), (1, swap)) if small else ((1, swap),):
-        open_ = np.flatnonzero(value > target)
-        if not open_.size or clock.over():
+    several = gpus < slots != loads.shape[1] and loads.shape[0] * slots * gpus <= _MOST_WORK
+    for kind, better in ((1, swap), (2, recount), (1, swap)) if several else ((1, swap),):
+        open_ = np.flatnonzero(value > target * (1 + _APART * (kind == 2)))
+        if clock.over():
             break
+        if not open_.size:
+            continue
         found = better(physical[open_], loads[open_], gpus, target[open_])
         reached = gpu_loads(found, loads[open_], gpus).max(axis=1)
         won = reached < value[open_] * (1 - _BETTER)
@@ -903,7 +1005,8 @@ class ReplicaPlan(Result):
             finite(given, "bounds", shape=(layers,)),
             _least(loads, physical.shape[1], gpus, nodes, groups, policy),
         )
-        steps = tuple(self.steps) or ("given",) * layers
+        no_steps = isinstance(self.steps, tuple) and not self.steps
+        steps = ("given",) * layers if no_steps else self.steps
         self._put(
             physical=physical,
             loads=loads,
@@ -931,7 +1034,9 @@ class ReplicaPlan(Result):
     @cached_property
     def gpu_loads(self) -> np.ndarray:
         "Load of each GPU in each layer (layers, D)."
-        return gpu_loads(self.physical, self.loads, self.gpus)
+        on = gpu_loads(self.physical, self.loads, self.gpus)
+        on.flags.writeable = False
+        return on
 
     @cached_property
     def value(self) -> float:
@@ -1039,7 +1144,7 @@ class ReplicaPlan(Result):
 #| code-fold: true
 POLICIES = ("global", "hierarchical")
 _TINY = float(np.finfo(float).tiny)
-_NODE_TOLERANCE = 1e-3  # relative to the mean of the busiest node
+_MOST_SLOTS = 20_000_000
 
 
 def _check_loads(loads: Any) -> np.ndarray:
@@ -1063,11 +1168,25 @@ def _check_legal(physical: np.ndarray, experts: int, gpus: int) -> None:
     raise ValueError(f"physical is no legal map: {wrong[0]}{more}")
 
 
-def _named(names: Any, name: str, count: int) -> Any:
+def _check_size(slots: int) -> None:
+    "Refuse what would fill the memory."
+    if slots > _MOST_SLOTS:
+        raise TooLarge(
+            f"all layers have {slots} slots together; at most {_MOST_SLOTS} are planned at once",
+            size=slots,
+            limit=_MOST_SLOTS,
+        )
+
+
+def _named(names: Any, name: str, count: int) -> tuple | None:
     "Names, one for each; None stays None."
-    if names is not None and len(tuple(names)) != count:
-        raise ValueError(f"{name} has length {len(tuple(names))}; it must have length {count}")
-    return None if names is None else tuple(names)
+    if names is None:
+        return None
+    if not isinstance(names, list | tuple | np.ndarray) or np.ndim(names) == 0:
+        raise ValueError(f"{name} is {names!r:.60}; it must be a list of {count} names")
+    if len(names) != count:
+        raise ValueError(f"{name} has length {len(names)}; it must have length {count}")
+    return tuple(names)
 
 
 def _least(
@@ -1153,39 +1272,59 @@ def rebuild(
     clock, checked = Clock(time_limit), _check_loads(loads)
     m, gpus = checked.shape[1], whole(gpus, "gpus", least=1)
     policy, tolerance = choice(policy, "policy", POLICIES), number(tolerance, "tolerance", least=0)
-    nodes, groups = _topology(m, gpus, nodes, groups, policy == "hierarchical")
-    slots = _slots(m, gpus, redundant, nodes, policy == "hierarchical")
-    bounds = _least(checked, slots, gpus, nodes, groups, policy)
+    hierarchical, spare = policy == "hierarchical", whole(redundant, "redundant")
+    nodes, groups = _topology(m, gpus, nodes, groups, hierarchical, m + spare)
+    slots = _slots(m, gpus, spare, nodes, hierarchical)
+    _check_size(len(checked) * slots)
+    at = (slots, gpus, nodes, groups, policy)
     with progress(verbose, "rebuild", time_limit) as line:
-        at = (slots, gpus, nodes, groups, policy)
-        physical, step = _placed(checked, at, bounds * (1 + tolerance), clock)
+        bounds = _least(checked, *at)
+        physical, step = _placed(checked, at, bounds, tolerance, clock)
+        bounds = _raised(checked, physical, bounds, at, clock)
         if exact:
             physical, bounds, step = _exactly(checked, physical, bounds, step, at, clock)
-        late = Status.TIME_LIMIT if clock.over() else Status.FEASIBLE
-        steps = [STEPS[i] for i in step]
-        names = labels_of(loads, 1), labels_of(loads, 0)
-        plan = ReplicaPlan(physical, checked, *at[1:], bounds, steps, late, *names)
-        line.show(plan.value, plan.bound)
-    return replace(plan, status=Status.OPTIMAL) if plan.gap <= OPTIMALITY else plan
+        value = gpu_loads(physical, checked, gpus).max(axis=1)
+        bound = np.minimum(bounds, value).sum()
+        line.show(float(value.sum()), float(bound))
+    late = Status.TIME_LIMIT if clock.over() else Status.FEASIBLE
+    status = Status.OPTIMAL if gap(value.sum(), bound) <= OPTIMALITY else late
+    names = labels_of(loads, 1), labels_of(loads, 0)
+    return ReplicaPlan(physical, checked, *at[1:], bounds, [STEPS[i] for i in step], status, *names)
 
 # %% ../../nbs/experts/16_replicas.ipynb #5c406098
 #| code-fold: true
 def _placed(
-    loads: np.ndarray, size: tuple, target: np.ndarray, clock: Clock
+    loads: np.ndarray, size: tuple, bounds: np.ndarray, tolerance: float, clock: Clock
 ) -> tuple[np.ndarray, np.ndarray]:
     "The map of a policy, and the number of each layer's last step."
     slots, gpus, nodes, groups, policy = size
     if policy == "global":
-        return _packed(loads, slots, gpus, target, clock)
+        return _packed(loads, slots, gpus, bounds * (1 + tolerance), clock)
     experts = _groups_to_nodes(loads, nodes, groups)
     parts = np.take_along_axis(loads[:, None, :], experts, axis=2).reshape(-1, experts.shape[2])
     within = slots // nodes, gpus // nodes
     # no node need be better than the mean of the busiest one
     busiest = parts.sum(axis=1).reshape(-1, nodes).max(axis=1) / within[1]
-    aim = np.repeat(np.maximum(target, busiest * (1 + _NODE_TOLERANCE)), nodes)
+    aim = np.repeat(np.maximum(bounds, busiest) * (1 + tolerance), nodes)
     physical, step = _packed(parts, *within, aim, clock)
     physical = np.take_along_axis(experts.reshape(parts.shape), physical, axis=1)
     return physical.reshape(len(loads), slots), step.reshape(len(loads), nodes).max(axis=1)
+
+
+def _raised(
+    loads: np.ndarray, physical: np.ndarray, bounds: np.ndarray, size: tuple, clock: Clock
+) -> np.ndarray:
+    "Bounds, with those of partners where a layer is far from its bound."
+    slots, gpus, nodes, _, policy = size
+    most = gpus if policy == "global" else min(gpus // nodes, 1 + (slots - loads.shape[1]) // nodes)
+    value, bounds = gpu_loads(physical, loads, gpus).max(axis=1), bounds.copy()
+    far = value > bounds * (1 + _APART) if slots > gpus else np.zeros(len(loads), bool)
+    for layer in np.flatnonzero(far):
+        if clock.over():
+            break
+        interval = float(bounds[layer]), float(value[layer])
+        bounds[layer] = partner_bound(loads[layer], slots, gpus, *interval, most)
+    return bounds
 
 
 def _exactly(
