@@ -13,12 +13,13 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
+from ..fleet.batching_policies import GBA, GSA, Aging, AMax, AMin, SmallestVolume
 from ..fleet.gpu_mix import GpuMix, mix, read_fleet, write_fleet
 from serving_or.fleet.kv_cache import (
     FCFS,
@@ -256,14 +257,26 @@ def _trace(name: str) -> RequestTrace:
     return read_requests(name)
 
 # %% ../../nbs/cli/01_fleet.ipynb #a09fd73f
-POLICIES: dict[str, type[Batching]] = {"fcfs": FCFS, "mcsf": MCSF}
+POLICIES: dict[str, Callable[..., Batching]] = {
+    "fcfs": lambda **_: FCFS(),
+    "mcsf": lambda **_: MCSF(),
+    "volume": lambda **_: SmallestVolume(),
+    "aging": lambda weight, **_: Aging(weight),
+    "amax": lambda upper, **_: AMax(upper),
+    "amin": lambda lower, **_: AMin(lower),
+    "gsa": lambda **_: GSA(),
+    "gba": lambda **_: GBA(),
+}
 
 
 def fleet_batch(
     trace: str,
     *,
     memory: int,
-    policy: Literal["fcfs", "mcsf"] = "fcfs",
+    policy: Literal["fcfs", "mcsf", "volume", "aging", "amax", "amin", "gsa", "gba"] = "fcfs",
+    weight: float = 0.1,
+    upper: int | None = None,
+    lower: int = 1,
     round_seconds: float = 0.05,
     first: int | None = None,
     drop_empty: bool = False,
@@ -282,8 +295,17 @@ def fleet_batch(
         and output.
     memory : int
         Tokens of KV cache; see fleet cache.
-    policy : {"fcfs", "mcsf"}
-        Who is taken next: fcfs, first come; mcsf, the shortest output.
+    policy : {"fcfs", "mcsf", "volume", "aging", "amax", "amin", "gsa", "gba"}
+        Who is taken next. Outputs are known to fcfs (first come), mcsf (the shortest first),
+        volume (the smallest tokens times rounds), aging (mcsf, and waiting counts) and gba (in
+        classes); not to amax (planned with --upper), amin (with --lower, evicting) and gsa (in
+        slices that grow).
+    weight : float
+        For aging: tokens that each round of waiting counts.
+    upper : int
+        For amax: no output is longer.
+    lower : int
+        For amin: no output is shorter.
     round_seconds : float
         Seconds of a round, the time between two tokens.
     first : int
@@ -309,7 +331,9 @@ def fleet_batch(
     some = RequestTrace(read.name, read.arrival[:count], read.prompt[:count], read.output[:count])
     requests = Requests.from_trace(some, round_seconds, drop_empty)
     kept = requests.fitting(memory) if drop_large else requests
-    return schedule(kept, memory, POLICIES[policy]())
+    if policy == "amax" and upper is None:
+        raise ValueError("upper is not given; amax plans with an upper bound on all outputs")
+    return schedule(kept, memory, POLICIES[policy](weight=weight, upper=upper, lower=lower))
 
 # %% ../../nbs/cli/01_fleet.ipynb #6cc0a5fb
 def fleet_init() -> str:

@@ -200,12 +200,28 @@ def test_cache_says_one_number():
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_batch_is_the_door(policy, tmp_path):
-    line = f"batch azure_code --memory 20000 --first 60 --drop-empty --drop-large --policy {policy}"
-    answer = fleet_batch(
-        "azure_code", memory=20000, policy=policy, first=60, drop_empty=True, drop_large=True
-    )
+    line = f"batch azure_code --memory 20000 --first 60 --drop-large --policy {policy} --upper 2000"
+    more = {"memory": 20000, "first": 60, "drop_large": True}
+    answer = fleet_batch("azure_code", policy=policy, upper=2000, **more)
     assert run(line).stdout == answer.summary() + "\n"
     assert loaded(tmp_path, run(f"{line} --json").stdout) == answer
+
+
+def test_options_of_a_policy_reach_it():
+    more = {"memory": 8000, "first": 80, "drop_large": True}
+    for policy, option, values in (
+        ("aging", "weight", (0.0, 100.0)),
+        ("amax", "upper", (500, 4000)),
+        ("amin", "lower", (1, 50)),
+    ):
+        first, second = (
+            fleet_batch("azure_conv", policy=policy, **{"upper": 2000, option: v}, **more)
+            for v in values
+        )
+        assert first.value != second.value
+    assert fleet_batch("azure_conv", policy="aging", weight=0, **more).value == (
+        fleet_batch("azure_conv", policy="mcsf", **more).value
+    )
 
 
 def test_a_file_of_the_same_trace_gives_the_same(tmp_path):
@@ -227,6 +243,9 @@ def test_a_file_of_the_same_trace_gives_the_same(tmp_path):
         ("batch azure_code --memory 20000 --round-seconds 0", 2),
         ("batch azure_code --memory 20000 --policy best", 2),
         ("batch azure_codes --memory 20000", 2),
+        ("batch azure_code --memory 20000 --first 9 --policy amax", 2),
+        ("batch azure_code --memory 20000 --first 9 --policy amax --upper 1", 2),
+        ("batch azure_code --memory 20000 --first 9 --policy aging --weight -1", 2),
     ],
 )
 def test_what_cannot_be_batched(line, code):
