@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from serving_or.cli.app import command_line
 from serving_or.cli.fleet import (
-    POLICIES,
+    BATCHING,
     fleet_batch,
     fleet_cache,
     fleet_init,
@@ -198,7 +198,7 @@ def test_cache_says_one_number():
     assert run("cache Llama-3.1-8B --gpu A100-80GB --gpus 0").exit_code == 2
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", BATCHING)
 def test_batch_is_the_door(policy, tmp_path):
     line = f"batch azure_code --memory 20000 --first 60 --drop-large --policy {policy} --upper 2000"
     more = {"memory": 20000, "first": 60, "drop_large": True}
