@@ -18,10 +18,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from .repair import plan
 from .replicas import faults, rebuild
 from ..tools import files
 from serving_or.tools.answers import (
@@ -34,6 +35,9 @@ from serving_or.tools.answers import (
     whole,
     write_whole,
 )
+
+if TYPE_CHECKING:
+    from serving_or.tools.plots import Picture
 
 # %% ../../nbs/experts/18_maps.ipynb #ce4eae8e
 class EngineRules(NamedTuple):
@@ -72,6 +76,39 @@ ENGINES = {
         ("own_numbers", "kept_slots"),
     ),
 }
+
+# %% ../../nbs/experts/18_maps.ipynb #8da4acc5
+def engines_say(row: Sequence[int], experts: int) -> dict[str, str]:
+    """What the engines' own code does with a layer: "" when it takes it, else the error's name.
+
+    Found with the released code; `make clients` holds this function against it.
+    """
+    if max(row) >= experts:
+        return dict.fromkeys(_TAKERS, "IndexError") | {"vLLM": "RuntimeError"}
+    # a list's index -1 is its last element
+    seen = {expert % experts for expert in row}
+    lost = set(range(experts)) - seen
+    # an index is written to a list that is as long as the experts that are somewhere
+    gap = "RuntimeError" if lost and min(lost) < max(seen) else ""
+    static = "ZeroDivisionError" if lost else ""
+    return dict.fromkeys(_TAKERS, "") | {"SGLang, static": static, "vLLM-Ascend": gap}
+
+
+_TAKERS = ("SGLang, static", "SGLang, dynamic", "vLLM", "vLLM-Ascend")
+
+
+def another_expert(slot: int = 2, expert: int = 3) -> "Picture":
+    """What four engines and `check_map` say when one slot of a legal map gets another expert."""
+    from serving_or.tools.plots import table
+
+    row = [0, 1, 2, 3, 0, 1]
+    row[slot] = expert
+    said = engines_say(row, 4)
+    rows = [(name, error or "starts") for name, error in said.items()]
+    found = faults([row], 4, 3)
+    ours = "; ".join(found) if found else "a legal map"
+    cards = " | ".join(f"{row[2 * g]} {row[2 * g + 1]}" for g in range(3))
+    return table([f"map {cards}", "what it does"], [*rows, ("check_map", ours)])
 
 # %% ../../nbs/experts/18_maps.ipynb #10a92d8e
 @dataclass(frozen=True, eq=False)
@@ -418,10 +455,10 @@ def _opened(path: Path) -> Any:
         if any(member.endswith("data.pkl") for member in archive.namelist()):
             return _torch(data, name)
         return _npz(archive, name)
+    if data[8:9] == b"{" and b"\x00" in data[:8]:
+        return _safetensors(data, name)
     if data[:1] == b"\x80":
         return _torch(data, name)
-    if data[8:9] == b"{" and data[:1] not in b"[{" and b"\x00" in data[:8]:
-        return _safetensors(data, name)
     return _spelled(_text(data, name), name)
 
 # %% ../../nbs/experts/18_maps.ipynb #b07e6803
@@ -1006,6 +1043,7 @@ def _all_ranks(found: Iterable[Any], asked: _Asked, what: str) -> list[str]:
     return [f"summed over {_many(count, 'rank')}"]
 
 # %% ../../nbs/experts/18_maps.ipynb #f8688191
+#| code-fold: true
 def _read_arrays(named: list[tuple[str, Any]], asked: _Asked) -> _Seen:
     "Loads as they are: (m,), (layers, m) or (steps, layers, m)."
     name, value = _only(named)
@@ -1080,6 +1118,7 @@ def _slots_of(record: dict, shape: tuple, name: str) -> np.ndarray:
     return x
 
 # %% ../../nbs/experts/18_maps.ipynb #5d49571a
+#| code-fold: true
 def _read_window(named: list[tuple[str, Any]], asked: _Asked) -> _Seen:
     "vLLM's window of slot counts with its map; several files are several ranks."
     total: Any = None
@@ -1170,6 +1209,7 @@ def _needed(experts: int | None) -> int:
     return experts
 
 # %% ../../nbs/experts/18_maps.ipynb #59a8620a
+#| code-fold: true
 def _read_tensorrt(named: list[tuple[str, Any]], asked: _Asked) -> _Seen:
     "TensorRT-LLM's folder: counts under iteration_layer for each rank, and what the model is."
     metas = [value for _, value in named if "num_experts" in value]
@@ -1261,6 +1301,7 @@ def _only(named: list[tuple[str, Any]]) -> tuple[str, Any]:
     return named[0]
 
 # %% ../../nbs/experts/18_maps.ipynb #9426362e
+#| code-fold: true
 class _Form(NamedTuple):
     "A way to write loads: its name, how it is recognised, and how it is read."
 
@@ -1475,8 +1516,8 @@ class VllmPolicy:
         num_groups, num_nodes, num_ranks : int
             Groups of experts, nodes, GPUs; 0 groups are one.
         old_global_expert_indices : array or tensor (layers, num_replicas), optional
-            The map in use. One of another width, or with empty slots (-1), is of another fleet:
-            then the map is built anew.
+            The map in use. One of another width, with empty slots (-1), or without some expert is
+            none to start from: then the map is built anew.
 
         Returns
         -------
@@ -1488,24 +1529,29 @@ class VllmPolicy:
             For loads or sizes that cannot be.
         """
         loads = _numpy(weight)
-        _usable(old_global_expert_indices, num_replicas)
-        made = rebuild(
+        made = plan(
             loads,
             num_ranks,
             redundant=_spares(loads, num_replicas),
             nodes=num_nodes,
             groups=max(whole(num_groups, "num_groups"), 1),
+            old=_usable(old_global_expert_indices, np.shape(loads)[-1], num_replicas),
+            slack=cls.slack,
             policy=cls.policy,
         )
         return _like(weight, made.physical)
 
 
-def _usable(old: Any, slots: int) -> np.ndarray | None:
-    "The map in use, if it is one of this fleet."
+def _usable(old: Any, experts: int, slots: int) -> np.ndarray | None:
+    "The map in use, if it is one of this fleet: as wide, and with every expert somewhere."
     if old is None:
         return None
-    table = _ids(_numpy(old), "old_global_expert_indices")
-    return None if table.ndim != 2 or table.shape[1] != slots or (table < 0).any() else table
+    table = _ids(old, "old_global_expert_indices")
+    if table.ndim != 2 or table.shape[1] != slots:
+        return None
+    rows = (np.unique(row) for row in table)
+    whole_rows = all(np.array_equal(row, np.arange(experts)) for row in rows)
+    return table if whole_rows else None
 
 
 def _spares(loads: Any, slots: Any) -> int:

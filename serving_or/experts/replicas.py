@@ -190,8 +190,7 @@ def faults(physical: Any, experts: int, gpus: int) -> list[str]:
             found += _faults_of_layer(layer, row, experts, max(1, row.size // gpus))
     return found
 
-# %% ../../nbs/experts/16_replicas.ipynb #dae36ec0
-#| code-fold: true
+
 def _faults_of_layer(layer: int, row: np.ndarray, experts: int, size: int) -> list[str]:
     "The faults of one layer whose GPUs have so many slots."
     found, held = [], [_expert(item) for item in row]
@@ -254,8 +253,7 @@ def legal_redundant(experts: int, gpus: int, nodes: int = 1, groups: int = 1) ->
     nodes, groups = _topology(experts, gpus, nodes, groups, whole(groups, "groups") > 1)
     return _legal(experts, gpus, nodes if groups > 1 else 1)
 
-# %% ../../nbs/experts/16_replicas.ipynb #9940d5aa
-#| code-fold: true
+
 def _divisors(number: int, of: int = 1) -> list[int]:
     "Those up to 10,000 that are multiples of a number, rising."
     return [d for d in range(of, min(number, 10_000) + 1, of) if number % d == 0]
@@ -318,7 +316,7 @@ def _slots(experts: int, gpus: int, redundant: Any, nodes: int, hierarchical: bo
         f" {_listed(near)}, ..., or gpus one of {_listed(fit, 20)}"
     )
 
-# %% ../../nbs/experts/16_replicas.ipynb #62d46cf4
+
 def spare_bytes(card: Card, redundant: int, weight_bits: float | None = None) -> np.ndarray:
     """Memory of the spare slots in each layer with experts, all GPUs together.
 
@@ -404,8 +402,7 @@ def replica_counts(loads: Any, slots: int, most: int | None = None) -> np.ndarra
         counts[row] = _capped(loads[row], slots, most)
     return counts
 
-# %% ../../nbs/experts/16_replicas.ipynb #d16a3a34
-#| code-fold: true
+
 def _capped(loads: np.ndarray, slots: int, most: int) -> np.ndarray:
     "Counts of one layer: who would get too many gets the most, and the others share the rest."
     counts, free = np.full(loads.size, most, np.int64), np.ones(loads.size, bool)
@@ -498,12 +495,13 @@ def _pairs(loads: np.ndarray, slots: int, gpus: int, most: int) -> np.ndarray:
     counts = _count_vectors(m, slots, most)
     best = np.zeros(layers)
     for layer, w in enumerate(loads):
-        share = np.repeat((w / counts).ravel(), counts.ravel()).reshape(-1, slots)
+        share = np.repeat((w / counts).ravel(), counts.ravel().astype(np.intp)).reshape(-1, slots)
         share.sort(axis=1)
         best[layer] = (share + share[:, ::-1]).max(axis=1).min()
     return best
 
 # %% ../../nbs/experts/16_replicas.ipynb #e361feab
+_BETTER = 1e-12  # relative; what a step must gain, and what a proof may be off by rounding
 _PRICES = np.array([1.0, 1.5, 2.0, 3.0, 5.0])  # of a slot; any numbers from 1 on prove something
 _LEVELS = 32  # thresholds of what is small
 _STEPS = 8  # halvings of the interval between bound and value
@@ -532,8 +530,8 @@ def partner_bound(
 
     Examples
     --------
-    >>> round(partner_bound([10, 10, 10, 1], slots=6, gpus=3, low=10.5, high=15), 1)
-    11.0
+    >>> round(partner_bound([9, 9, 9, 9, 1, 1], slots=6, gpus=3, low=13, high=18), 2)
+    18.0
     """
     loads = np.asarray(loads, float)
     most = min(gpus if most is None else most, slots - loads.size + 1)
@@ -552,7 +550,9 @@ def _no_partners(
     loads: np.ndarray, slots: int, gpus: int, most: int, level: float, small: np.ndarray
 ) -> bool:
     "Whether a price proves that no legal map has loads of at most this level."
-    t = small[(small > 0) & (small <= level / 2)][:, None]
+    # what is small, or what a large share leaves
+    t = np.concatenate([small, level - small * (1 - 1e-9), [level / 2]])
+    t = t[(t > 0) & (t <= level / 2)][:, None]
     # copies for a small share, for one that is not large, for one that fits at all
     fewest = [np.maximum(np.ceil(loads / of * (1 - _BETTER)), 1.0) for of in (t, level - t, level)]
     worth = [(1 - _PRICES), -_PRICES, -_PRICES - (slots // gpus - 1)]
@@ -600,13 +600,16 @@ def pack(loads: ArrayLike, counts: ArrayLike, gpus: int) -> np.ndarray:
         state.place(item[:, j], again[:, j] if again[:, j].any() else None)
     return state.physical.reshape(layers, n)
 
-# %% ../../nbs/experts/16_replicas.ipynb #bcf7f69c
-#| code-fold: true
+
 def _by_share(share: np.ndarray, counts: np.ndarray) -> np.ndarray:
     "The expert of each copy (layers, n), the largest share first, copies of an expert in a row."
     order = np.lexsort((-counts, -share), axis=-1)
     times = np.take_along_axis(counts, order, axis=1)
-    return np.repeat(order.ravel(), times.ravel()).reshape(len(share), -1).astype(np.int64)
+    return (
+        np.repeat(order.ravel(), times.ravel().astype(np.intp))
+        .reshape(len(share), -1)
+        .astype(np.int64)
+    )
 
 
 class _Open:
@@ -656,7 +659,6 @@ class _Open:
 # %% ../../nbs/experts/16_replicas.ipynb #b2be195d
 _SWAPS = 1000  # of one layer, at most
 _MOST_PAIRS = 4_000_000  # pairs of slots that are compared at once
-_BETTER = 1e-12  # relative; what a step must gain
 
 
 def swap(physical: ArrayLike, loads: ArrayLike, gpus: int, target: ArrayLike) -> np.ndarray:
@@ -699,8 +701,7 @@ def swap(physical: ArrayLike, loads: ArrayLike, gpus: int, target: ArrayLike) ->
             flat[rows, first], flat[rows, second] = flat[rows, second], flat[rows, first]
     return held.reshape(physical.shape)
 
-# %% ../../nbs/experts/16_replicas.ipynb #7c105fc8
-#| code-fold: true
+
 def _best_swaps(held: np.ndarray, part: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     "Of each layer (P, D, s): whether a swap helps, and the two slots of the one that helps most."
     layers, _, size = part.shape
@@ -759,8 +760,7 @@ def recount(physical: ArrayLike, loads: ArrayLike, gpus: int, target: ArrayLike)
         rows, candidates = rows[value[rows] > target[rows]], _moved_counts
     return physical
 
-# %% ../../nbs/experts/16_replicas.ipynb #20414cc3
-#| code-fold: true
+
 def _repacked(
     physical: np.ndarray,
     value: np.ndarray,
@@ -822,6 +822,7 @@ def _moved_counts(
     return np.array(row, np.intp), np.array(found, np.int64).reshape(-1, loads.shape[1])
 
 # %% ../../nbs/experts/16_replicas.ipynb #babdb6e4
+#| code-fold: true
 _MOST_COLUMNS = 50_000  # of a layer's program
 
 
@@ -859,8 +860,7 @@ def _whole_groups(b: Builder, x: np.ndarray, nodes: int, groups: int) -> None:
     node, group = np.arange(gpus) // (gpus // nodes), np.arange(m) // (m // groups)
     b.rows((gpus, m), (1.0, x), (-1.0, z[node[:, None], group]), high=0.0)
 
-# %% ../../nbs/experts/16_replicas.ipynb #23cc2b8f
-#| code-fold: true
+
 def _solved(
     loads: np.ndarray, physical: np.ndarray, bound: float, size: tuple, clock: Clock
 ) -> tuple[np.ndarray, float]:
@@ -914,7 +914,7 @@ def _groups_to_nodes(loads: np.ndarray, nodes: int, groups: int) -> np.ndarray:
     experts = packed[:, :, None] * (m // groups) + inside
     return experts.reshape(layers, nodes, m // nodes)
 
-# %% ../../nbs/experts/16_replicas.ipynb #3a99e74a
+
 STEPS = ("packing", "swaps", "copies", "program")  # in the order in which they are tried
 
 
@@ -974,7 +974,7 @@ class ReplicaPlan(Result):
     --------
     >>> plan = ReplicaPlan([[0, 1, 2, 0]], [[6, 2, 1]], gpus=2)
     >>> plan.value, plan.bound, plan.counts.tolist()
-    (5.0, 4.5, [[2, 1, 1]])
+    (5.0, 5.0, [[2, 1, 1]])
     """
 
     physical: np.ndarray
@@ -1140,67 +1140,6 @@ class ReplicaPlan(Result):
             ylabel="load",
         )
 
-# %% ../../nbs/experts/16_replicas.ipynb #47515da4
-#| code-fold: true
-POLICIES = ("global", "hierarchical")
-_TINY = float(np.finfo(float).tiny)
-_MOST_SLOTS = 20_000_000
-
-
-def _check_loads(loads: Any) -> np.ndarray:
-    "Loads of layers and experts whose sums are numbers."
-    loads = check_loads(loads, ndim=2)
-    if not len(loads):
-        raise ValueError(f"loads has shape {loads.shape}; it must have at least one layer")
-    with np.errstate(over="ignore"):
-        if not np.isfinite(loads.sum()):
-            raise ValueError("loads sums to inf; divide all of them by a large number")
-    return loads
-
-
-def _check_legal(physical: np.ndarray, experts: int, gpus: int) -> None:
-    "Refuse a map with a fault; the first one is named."
-    inside = physical.size > 0 and physical.shape[1] % gpus == 0 and physical.max() < experts
-    if inside and counts_of(physical, experts).min() > 0 and not duplicates(physical, gpus).any():
-        return
-    wrong = faults(physical, experts, gpus)
-    more = f" ({len(wrong) - 1} more faults)" if len(wrong) > 1 else ""
-    raise ValueError(f"physical is no legal map: {wrong[0]}{more}")
-
-
-def _check_size(slots: int) -> None:
-    "Refuse what would fill the memory."
-    if slots > _MOST_SLOTS:
-        raise TooLarge(
-            f"all layers have {slots} slots together; at most {_MOST_SLOTS} are planned at once",
-            size=slots,
-            limit=_MOST_SLOTS,
-        )
-
-
-def _named(names: Any, name: str, count: int) -> tuple | None:
-    "Names, one for each; None stays None."
-    if names is None:
-        return None
-    if not isinstance(names, list | tuple | np.ndarray) or np.ndim(names) == 0:
-        raise ValueError(f"{name} is {names!r:.60}; it must be a list of {count} names")
-    if len(names) != count:
-        raise ValueError(f"{name} has length {len(names)}; it must have length {count}")
-    return tuple(names)
-
-
-def _least(
-    loads: np.ndarray, slots: int, gpus: int, nodes: int, groups: int, policy: str
-) -> np.ndarray:
-    "The largest of the bounds for this policy, of each layer."
-    if policy == "global":
-        return np.max(list(packing_bounds(loads, slots, gpus).values()), axis=0)
-    m, most = loads.shape[1], gpus // nodes
-    # an expert stays on its node, and a node has its part of the slots
-    spare = (slots - m) // nodes
-    whole_ = packing_bounds(loads, slots, gpus, min(most, 1 + spare))
-    return np.max([*whole_.values(), _node_bound(loads, gpus, nodes, groups)], axis=0)
-
 # %% ../../nbs/experts/16_replicas.ipynb #225ba47d
 def rebuild(
     loads: Any,
@@ -1293,6 +1232,66 @@ def rebuild(
 
 # %% ../../nbs/experts/16_replicas.ipynb #5c406098
 #| code-fold: true
+POLICIES = ("global", "hierarchical")
+_TINY = float(np.finfo(float).tiny)
+_MOST_SLOTS = 20_000_000
+
+
+def _check_loads(loads: Any) -> np.ndarray:
+    "Loads of layers and experts whose sums are numbers."
+    loads = check_loads(loads, ndim=2)
+    if not len(loads):
+        raise ValueError(f"loads has shape {loads.shape}; it must have at least one layer")
+    with np.errstate(over="ignore"):
+        if not np.isfinite(loads.sum()):
+            raise ValueError("loads sums to inf; divide all of them by a large number")
+    return loads
+
+
+def _check_legal(physical: np.ndarray, experts: int, gpus: int) -> None:
+    "Refuse a map with a fault; the first one is named."
+    inside = physical.size > 0 and physical.shape[1] % gpus == 0 and physical.max() < experts
+    if inside and counts_of(physical, experts).min() > 0 and not duplicates(physical, gpus).any():
+        return
+    wrong = faults(physical, experts, gpus)
+    more = f" ({len(wrong) - 1} more faults)" if len(wrong) > 1 else ""
+    raise ValueError(f"physical is no legal map: {wrong[0]}{more}")
+
+
+def _check_size(slots: int) -> None:
+    "Refuse what would fill the memory."
+    if slots > _MOST_SLOTS:
+        raise TooLarge(
+            f"all layers have {slots} slots together; at most {_MOST_SLOTS} are planned at once",
+            size=slots,
+            limit=_MOST_SLOTS,
+        )
+
+
+def _named(names: Any, name: str, count: int) -> tuple | None:
+    "Names, one for each; None stays None."
+    if names is None:
+        return None
+    if not isinstance(names, list | tuple | np.ndarray) or np.ndim(names) == 0:
+        raise ValueError(f"{name} is {names!r:.60}; it must be a list of {count} names")
+    if len(names) != count:
+        raise ValueError(f"{name} has length {len(names)}; it must have length {count}")
+    return tuple(names)
+
+
+def _least(
+    loads: np.ndarray, slots: int, gpus: int, nodes: int, groups: int, policy: str
+) -> np.ndarray:
+    "The largest of the bounds for this policy, of each layer."
+    if policy == "global":
+        return np.max(list(packing_bounds(loads, slots, gpus).values()), axis=0)
+    m, most = loads.shape[1], gpus // nodes
+    # an expert stays on its node, and a node has its part of the slots
+    spare = (slots - m) // nodes
+    whole_ = packing_bounds(loads, slots, gpus, min(most, 1 + spare))
+    return np.max([*whole_.values(), _node_bound(loads, gpus, nodes, groups)], axis=0)
+
+
 def _placed(
     loads: np.ndarray, size: tuple, bounds: np.ndarray, tolerance: float, clock: Clock
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -1357,3 +1356,28 @@ def _exactly(
         if (found != physical[layer]).any():
             physical[layer], step[layer] = found, STEPS.index("program")
     return physical, bounds, step
+
+# %% ../../nbs/experts/16_replicas.ipynb #898c96aa
+#| code-fold: true
+def _crowd(spares: int, skew: float) -> tuple[np.ndarray, np.ndarray, ReplicaPlan]:
+    "Loads of 24 experts, the map in order of their numbers, and the plan for eight GPUs."
+    heat = np.arange(1, 25) ** -float(skew)
+    loads = (100 * heat / heat.sum())[None, np.arange(24) * 7 % 24]
+    in_order = np.arange(24 + spares)[None] % 24
+    return loads, in_order, rebuild(loads, 8, spares)
+
+
+def spares_on_gpus(spares: int = 0, skew: float = 0.8) -> Picture:
+    """Load of eight GPUs with 24 experts and some spare slots, in order and planned."""
+    from serving_or.tools.plots import bars
+
+    loads, in_order, plan = _crowd(int(spares), skew)
+    before, after = gpu_loads(in_order, loads, 8)[0], plan.gpu_loads[0]
+    over = [8 * on.max() / 100 for on in (before, after)]
+    return bars(
+        [f"GPU {d}" for d in range(8)],
+        {"in order": before, "planned": after},
+        marks={"bound": float(plan.bounds[0]), "mean": 12.5},
+        title=f"largest over mean: {over[0]:.2f} in order, {over[1]:.3f} planned",
+        ylabel="load, % of all",
+    )

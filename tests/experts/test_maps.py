@@ -729,8 +729,8 @@ def test_a_policy_of_vllm():
     check_map(new, 8, 4, redundant=4)
     again = VllmPolicy.rebalance_experts(x, 12, 0, 1, 4, new)
     assert np.array_equal(again, new)
-    # a map with empty slots, or of another width, is of another fleet
-    for old in (np.full((3, 12), -1), new[:, :8]):
+    # a map with empty slots, of another width, or without an expert is none to start from
+    for old in (np.full((3, 12), -1), new[:, :8], np.where(new == 7, 6, new)):
         check_map(VllmPolicy.rebalance_experts(x, 12, 1, 1, 4, old), 8, 4)
     for weight, slots in [(x[0], 12), (x, 7), (x - 1000, 12), (x * np.nan, 12)]:
         with pytest.raises(ValueError):
