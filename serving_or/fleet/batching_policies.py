@@ -13,7 +13,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .kv_cache import FCFS, MCSF, Batching, Requests, look_ahead, schedule
+from serving_or.fleet.kv_cache import (
+    FCFS,
+    LONGEST,
+    MCSF,
+    Batching,
+    Requests,
+    look_ahead,
+    schedule,
+)
 from ..tools.answers import finite, number, whole
 from ..tools.plots import Picture
 
@@ -154,7 +162,7 @@ class _Worker:
         self.a, self.plan = requests.arrival.tolist(), plan.tolist()
         self.level = self.plan if level is None else level.tolist()
         longest = int(np.ceil(requests.output.max(initial=0) * (grow or 1)))
-        reach = min(int((memory - requests.prompt).max(initial=0)), longest)
+        reach = min(int((memory - requests.prompt).max(initial=0)), longest, LONGEST)
         reach = max(reach, int(plan.max(initial=0)))
         # the planned use of coming rounds, plus their places
         self.cells = np.arange(2 * reach + 1026, dtype=np.int64)
@@ -249,7 +257,7 @@ class _Worker:
         else:
             self.stop(i)
             longer = int(np.ceil(self.plan[i] * self.grow))
-            self.plan[i] = min(longer, self.memory - self.s[i])
+            self.plan[i] = min(longer, self.memory - self.s[i], self.reach)
             self.wait(i)
 
     def stop(self, i: int) -> None:
@@ -272,7 +280,8 @@ def _planned(values: Any, requests: Requests, memory: int, name: str) -> np.ndar
     bad = np.flatnonzero((estimate < 1) | (estimate != np.floor(estimate)))
     if bad.size:
         whole(float(estimate[bad[0]]), f"{name}[{bad[0]}]", least=1)
-    return np.minimum(estimate, memory - requests.prompt).astype(np.int64)
+    most = np.minimum(memory - requests.prompt, LONGEST)
+    return np.minimum(estimate, most).astype(np.int64)
 
 
 class AMax(Batching):
