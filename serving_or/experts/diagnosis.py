@@ -9,7 +9,7 @@ __all__ = ['LOSSES', 'noise_floor', 'chance_bound', 'StepTime', 'break_even', 'D
 #| code-fold: true
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -27,9 +27,7 @@ from serving_or.experts.next_window import (
 from .repair import transfers
 from .replicas import balancedness, legal_redundant, rebuild
 from ..tools.answers import Record, choice, door, finite, instance, number, progress, whole
-
-if TYPE_CHECKING:
-    from serving_or.tools.plots import Picture
+from ..tools.plots import Picture
 
 # %% ../../nbs/experts/20_diagnosis.ipynb #0f0bc2d6
 def noise_floor(
@@ -258,6 +256,17 @@ class Diagnosis(Record):
     test : Backtest
         The first map kept, the engines' rule, and repair, on the same windows.
     time : StepTime, optional
+
+    Raises
+    ------
+    ValueError
+        When the shapes do not fit.
+
+    Examples
+    --------
+    >>> found = diagnose([[40, 20, 20], [20, 40, 20], [40, 20, 20]], gpus=2, redundant=1)
+    >>> found.largest, round(found.losses["drift"] + found.losses["chance, served"], 1)
+    ('drift', 0.2)
     """
 
     gpus: int
@@ -379,7 +388,7 @@ class Diagnosis(Record):
             ]
         return "\n".join(lines)
 
-    def plot(self) -> "Picture":
+    def plot(self) -> Picture:
         "A bar for each loss."
         from serving_or.tools.plots import bars
 
@@ -600,7 +609,7 @@ def _plans(loads, gpus, redundant, slack, line):
 _LIVE = {"calm": 0.0, "slow drift": 0.15, "fast drift": 0.6}
 
 
-def lost_balance(drift: str = "slow drift", tokens: int = 2000, spare: int = 8) -> "Picture":
+def lost_balance(drift: str = "slow drift", tokens: int = 2000, spare: int = 8) -> Picture:
     """Losses of one layer of 24 experts on 8 GPUs, for a drift, tokens a window and spare slots."""
     from serving_or.tools.generators import generate_experts
     from serving_or.tools.plots import bars

@@ -12,7 +12,7 @@ __all__ = ['held', 'arrivals', 'Link', 'MapPolicy', 'check_physical', 'engine_ma
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -37,9 +37,7 @@ from serving_or.tools.answers import (
     whole,
 )
 from ..tools.data import ExpertTrace
-
-if TYPE_CHECKING:
-    from serving_or.tools.plots import Picture
+from ..tools.plots import Picture
 
 # %% ../../nbs/experts/19_next_window.ipynb #e1e27681
 def held(physical: ArrayLike, experts: int, gpus: int) -> np.ndarray:
@@ -333,6 +331,11 @@ def engine_map(loads: ArrayLike, gpus: int, slots: int) -> np.ndarray:
 class Keep(MapPolicy):
     """Keep the first map.
 
+    Parameters
+    ----------
+    predictor : callable, optional
+        As in `MapPolicy`.
+
     Examples
     --------
     >>> policy = Keep()
@@ -348,6 +351,11 @@ class Keep(MapPolicy):
 
 class Rebuild(MapPolicy):
     """Rebuild by the engines' rule, whatever is in place: `engine_map`.
+
+    Parameters
+    ----------
+    predictor : callable, optional
+        As in `MapPolicy`.
 
     Examples
     --------
@@ -367,6 +375,11 @@ class Relabelled(Rebuild):
 
     Which new part goes to which GPU does not change a load. The choice with the fewest transfers is
     an assignment problem in each layer: `relabel`.
+
+    Parameters
+    ----------
+    predictor : callable, optional
+        As in `MapPolicy`.
 
     Examples
     --------
@@ -571,6 +584,12 @@ class Backtest(Record):
     ------
     ValueError
         When the shapes do not fit.
+
+    Examples
+    --------
+    >>> run = backtest([[4, 2, 2], [2, 4, 2]], gpus=2, redundant=1, policies=[Rebuild()])
+    >>> run.in_window.tolist(), run.next_window.tolist()
+    ([[1.0]], [[0.8]])
     """
 
     names: tuple
@@ -593,11 +612,11 @@ class Backtest(Record):
         if len(mean) < 2:
             raise ValueError(f"mean has {len(mean)} rows; it must have at least two windows")
         shape = (len(names), len(mean) - 1, mean.shape[1])
-        of = {n: {"shape": shape} for n in ("peak_in", "peak_next", "transfers")}
+        of: dict[str, Any] = {n: {"shape": shape} for n in ("peak_in", "peak_next", "transfers")}
         of |= {n: {"shape": shape[:2]} for n in ("duplicates", "seconds")}
         for n in ("transfers", "duplicates"):
             of[n]["whole"] = True
-        found = {n: finite(getattr(self, n), n, **more) for n, more in of.items()}
+        found: dict[str, Any] = {n: finite(getattr(self, n), n, **more) for n, more in of.items()}
         found |= {n: found[n].astype(np.int64) for n in ("transfers", "duplicates")}
         found |= {n: whole(getattr(self, n), n, least=1) for n in ("gpus", "slots", "experts")}
         for n in ("move_price", "bound"):
@@ -700,7 +719,7 @@ class Backtest(Record):
             )
         return "\n".join(lines)
 
-    def plot(self) -> "Picture":
+    def plot(self) -> Picture:
         "Balancedness of each window, as it was served."
         from serving_or.tools.plots import lines
 
@@ -959,6 +978,13 @@ def ranges(runs: Sequence[Backtest]) -> Any:
     ------
     ValueError
         When there is none, or their policies differ.
+
+    Examples
+    --------
+    >>> traces = [[[4, 2, 2], [2, 4, 2]], [[4, 2, 2], [4, 2, 2]]]
+    >>> runs = [backtest(trace, gpus=2, redundant=1, policies=[Rebuild()]) for trace in traces]
+    >>> ranges(runs).loc["rebuild", "next window"].round(2).tolist()
+    [0.9, 0.8, 1.0]
     """
     import pandas as pd
 
@@ -985,9 +1011,9 @@ def _live_backtest(wander: float, tokens: int, slack: float, share: float) -> Ba
 
 def plan_for_the_past(
     wander: float = 0.3, tokens: int = 5000, slack: float = 0.02, share: float = 1.0
-) -> "Picture":
+) -> Picture:
     """A repaired map, on the window that it was made for and on the next; and three policies."""
-    from serving_or.tools.plots import Picture, lines, table
+    from serving_or.tools.plots import lines, table
 
     run = _live_backtest(wander, tokens, slack, share)
     shown = {
