@@ -530,8 +530,8 @@ def partner_bound(
 
     Examples
     --------
-    >>> round(partner_bound([10, 10, 10, 1], slots=6, gpus=3, low=10.5, high=15), 1)
-    11.0
+    >>> round(partner_bound([9, 9, 9, 9, 1, 1], slots=6, gpus=3, low=13, high=18), 2)
+    18.0
     """
     loads = np.asarray(loads, float)
     most = min(gpus if most is None else most, slots - loads.size + 1)
@@ -550,7 +550,9 @@ def _no_partners(
     loads: np.ndarray, slots: int, gpus: int, most: int, level: float, small: np.ndarray
 ) -> bool:
     "Whether a price proves that no legal map has loads of at most this level."
-    t = small[(small > 0) & (small <= level / 2)][:, None]
+    # what is small, or what a large share leaves
+    t = np.concatenate([small, level - small * (1 - 1e-9), [level / 2]])
+    t = t[(t > 0) & (t <= level / 2)][:, None]
     # copies for a small share, for one that is not large, for one that fits at all
     fewest = [np.maximum(np.ceil(loads / of * (1 - _BETTER)), 1.0) for of in (t, level - t, level)]
     worth = [(1 - _PRICES), -_PRICES, -_PRICES - (slots // gpus - 1)]
@@ -972,7 +974,7 @@ class ReplicaPlan(Result):
     --------
     >>> plan = ReplicaPlan([[0, 1, 2, 0]], [[6, 2, 1]], gpus=2)
     >>> plan.value, plan.bound, plan.counts.tolist()
-    (5.0, 4.5, [[2, 1, 1]])
+    (5.0, 5.0, [[2, 1, 1]])
     """
 
     physical: np.ndarray
