@@ -121,7 +121,9 @@ def test_any_multipliers_fix_no_optimum(seed):
     relaxed = solve(program, relaxed=True)
     if relaxed.multipliers is None:
         return
-    y = relaxed.multipliers * g.uniform(0, 2, len(program.low)) + g.normal(0, 0.05, len(program.low))
+    y = relaxed.multipliers * g.uniform(0, 2, len(program.low)) + g.normal(
+        0, 0.05, len(program.low)
+    )
     from dataclasses import replace
 
     smaller, bound = without_hope(program, replace(relaxed, multipliers=y), optimum + 1)
