@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from serving_or.blocks.cluster import BLOOM, Cluster
 from serving_or.blocks.plan import Chain, Placement
 from serving_or.experts.model import Problem, latency
+from serving_or.fleet.kv_cache import Requests
 from serving_or.tools.models import A100, MIG
 
 # ---- experts: placements and problems ----
@@ -397,3 +398,95 @@ class Visitor:
 
     def _note(self, door, what, arguments, keywords):
         self.wrong.append(f"{door.__name__}: {what!r} for {arguments!r:.300} {keywords!r:.300}")
+
+
+# ---- experts: maps of replicas ----
+
+# layers x experts -> slots on GPUs, nodes, groups: what engines are run with
+MAP_SHAPES = (
+    (58, 256, 288, 32, 4, 8),
+    (58, 256, 320, 40, 5, 1),
+    (58, 256, 320, 320, 1, 1),
+    (58, 256, 288, 144, 1, 1),
+    (61, 256, 320, 64, 8, 8),
+    (94, 128, 160, 32, 1, 1),
+    (48, 128, 144, 16, 1, 1),
+    (48, 128, 128, 8, 1, 1),
+)
+README_LOADS = np.array(
+    [
+        [90, 132, 40, 61, 104, 165, 39, 4, 73, 56, 183, 86],
+        [20, 107, 104, 64, 19, 197, 187, 157, 172, 86, 16, 27],
+    ],
+    float,
+)
+TOY_LOADS = np.array([[600, 560, 120, 120, 20, 10, 10, 10]], float)
+
+
+def zipf_layers(layers, m, power=0.8, total=1e6, seed=0):
+    "Zipf loads of each layer, its experts in a random order of its own."
+    rng, loads = np.random.default_rng(seed), np.arange(1, m + 1) ** -power
+    return np.array([rng.permutation(total * loads / loads.sum()) for _ in range(layers)])
+
+
+def greedy_counts(loads, slots):
+    "The open balancers' rule: each spare slot in turn to the expert with the largest share."
+    counts, row = np.ones(loads.shape, np.int64), np.arange(len(loads))
+    for _ in range(slots - loads.shape[1]):
+        counts[row, (loads / counts).argmax(axis=1)] += 1
+    return counts
+
+
+def greedy_packing(weights, bins):
+    "Items (rows, n) to bins: the heaviest first, into the lightest bin with room; bin of each item."
+    found = np.empty(weights.shape, np.int64)
+    for row, weight in enumerate(weights):
+        load, room = np.zeros(bins), np.full(bins, weight.size // bins)
+        for item in np.argsort(-weight, kind="stable"):
+            open_ = np.flatnonzero(room)
+            at = open_[load[open_].argmin()]
+            found[row, item], load[at], room[at] = at, load[at] + weight[item], room[at] - 1
+    return found
+
+
+def peers_map(loads, slots, gpus, nodes=1, groups=1):
+    """The open balancers' rule: whole groups to nodes, greedy counts in each node, greedy packing.
+
+    The physical map (layers, slots); an expert may stand twice on a GPU.
+    """
+    layers, m = loads.shape
+    node_of = greedy_packing(loads.reshape(layers, groups, -1).sum(axis=2), nodes)
+    group = np.argsort(node_of, axis=1, kind="stable")
+    experts = group[:, :, None] * (m // groups) + np.arange(m // groups)
+    experts = experts.reshape(layers * nodes, m // nodes)
+    part = np.take_along_axis(np.repeat(loads, nodes, axis=0), experts, axis=1)
+    counts = greedy_counts(part, slots // nodes)
+    copies = np.array([np.repeat(np.arange(m // nodes), c) for c in counts])
+    gpu = greedy_packing(np.take_along_axis(part / counts, copies, axis=1), gpus // nodes)
+    order = np.argsort(gpu, axis=1, kind="stable")
+    physical = np.take_along_axis(experts, np.take_along_axis(copies, order, axis=1), axis=1)
+    return physical.reshape(layers, slots)
+
+
+# ---- fleet: requests with a growing cache ----
+
+# shortest first takes 41 rounds in 10 tokens and 53 in 11
+SEVEN_REQUESTS = Requests(
+    [0, 0, 2, 5, 5, 5, 5], [3, 1, 2, 1, 2, 3, 3], [2, 6, 8, 2, 3, 4, 2], "ABCDEFG"
+)
+# with 9 tokens the optimum is 23, and the best of all orders 24
+FOUR_IN_NINE = Requests([0, 0, 0, 0], [2, 1, 2, 2], [5, 3, 2, 5])
+
+
+@st.composite
+def instances_of_requests(draw, most=7, longest=6, gap=6):
+    "Requests of up to a few tokens, unsorted, with ties, gaps and none at all; and a memory."
+    n = draw(st.integers(0, most))
+
+    def numbers(low, high):
+        return draw(st.lists(st.integers(low, high), min_size=n, max_size=n))
+
+    arrival = [a * draw(st.integers(0, gap)) for a in numbers(0, 2)]
+    requests = Requests(arrival, numbers(0, 4), numbers(1, longest))
+    needed = int((requests.prompt + requests.output).max(initial=1))
+    return requests, needed + draw(st.integers(0, 12))

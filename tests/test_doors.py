@@ -11,6 +11,7 @@ import resource
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
@@ -21,10 +22,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from serving_or import blocks, experts
+from serving_or import blocks, experts, fleet
 from serving_or.blocks.cluster import scatter
 from serving_or.tools.answers import Infeasible, NotFound, Record, Result, Scope, Status, TooLarge
-from serving_or.tools.data import load_topology
+from serving_or.tools.data import load_requests, load_topology
+from serving_or.tools.models import CARDS, GPUS
 from tests.instances import fleet as shared_fleet
 from tests.long import LONG, cases
 
@@ -47,7 +49,7 @@ def schedule():
 
 
 @cache
-def fleet():
+def servers():
     "Three servers of which two stand in one site, one client near and one far."
     return blocks.Cluster(
         4,
@@ -64,7 +66,7 @@ def fleet():
 
 @cache
 def plan():
-    return blocks.sweep(fleet(), [2, 1])
+    return blocks.sweep(servers(), [2, 1])
 
 
 def started(rule, x0, **more):
@@ -109,199 +111,548 @@ def forecast(make):
     return lambda seen=LOADS, horizon=3: make(seen, horizon)
 
 
+@cache
+def fleet_file():
+    "A file of a fleet, for this run."
+    path = Path(tempfile.mkdtemp()) / "fleet.yaml"
+    fleet.write_fleet(path)
+    return path
+
+
+@cache
+def written():
+    "A folder with a dump of loads and a map."
+    folder = Path(tempfile.mkdtemp())
+    (folder / "loads").write_text('{"logical_count": [[[5, 3, 1, 0], [2, 2, 2, 2]]]}')
+    (folder / "map").write_text('{"physical_to_logical_map": [[0, 1, 2, 3, 0, 1]]}')
+    return folder
+
+
+def a_file(door):
+    "A call of a door that opens a file; one that is not there is bad input here."
+
+    def call(path, **more):
+        try:
+            return door(path, **more)
+        except OSError as error:
+            raise ValueError(str(error)) from None
+
+    return call
+
+
+def map_calls():
+    "The doors of the engines' files."
+    folder, table = written(), [[0, 1, 2, 3, 0, 1]]
+    sizes = {"experts": 4, "gpus": 3}
+    weight = np.array([[20.0, 4, 1, 1]])
+    eplb = {"weight": weight, "num_replicas": 6, "num_groups": 1, "num_nodes": 1}
+    return {
+        "experts.read_loads": (
+            a_file(experts.read_loads),
+            {"path": folder / "loads", "experts": 4, "ranks": 1},
+        ),
+        "experts.read_map": (a_file(experts.read_map), {"path": folder / "map"}),
+        "experts.check_map": (
+            a_file(lambda path, **more: experts.check_map(path, **more)),
+            {"path": table, **sizes, "layers": 1, "engine": "vllm-ascend", "old": table}
+            | {"redundant": 2},
+        ),
+        "experts.write_map": (
+            a_file(lambda path, plan, **more: experts.write_map(plan, path, **more)),
+            {"plan": table, "path": folder / "new.json", "engine": "sglang", **sizes, "dense": 1}
+            | {"old": table},
+        ),
+        "experts.ExpertMap": (experts.ExpertMap, {"physical": table, "gpus": 3}),
+        "experts.RecordedLoads": (experts.RecordedLoads, {"loads": weight[None]}),
+        "experts.rebalance_experts": (experts.rebalance_experts, {**eplb, "num_gpus": 3}),
+        "experts.VllmPolicy": (
+            experts.VllmPolicy.rebalance_experts,
+            {**eplb, "num_ranks": 3, "old_global_expert_indices": np.array(table)},
+        ),
+    }
+
+
+def repair_calls():
+    "The doors of a plan from an old one."
+    loads, old = [[20.0, 4, 1, 1], [1, 1, 9, 9]], [[0, 1, 2, 3, 0, 1]] * 2
+    sizes = {"gpus": 3, "redundant": 2, "nodes": 1, "groups": 1}
+    caps = {"max_transfers": 5, "max_bytes": 90.0, "expert_bytes": 9.0}
+    return {
+        "experts.plan": (
+            experts.plan,
+            {"loads": loads, **sizes, "old": old, "slack": 0.02, **caps, "lost": [2]}
+            | {"exact": True, "fallback": True, "time_limit": TIME_LIMIT},
+        ),
+        "experts.RepairPlan": (
+            experts.RepairPlan,
+            {"physical": old, "loads": loads, "gpus": 3, "old": old, "targets": [12.0, 14.0]}
+            | {"at_least": [0, 0], "expert_bytes": [9.0, 9.0], "survivors": (0, 1, 2)},
+        ),
+        "experts.transfers": (experts.transfers, {"old": old, "new": old[::-1], "gpus": 3}),
+        "experts.relabel": (experts.relabel, {"old": old, "new": old[::-1], "gpus": 3}),
+    }
+
+
+def replica_calls():
+    "The doors of counts and packing."
+    loads, sizes = [[6, 2, 1], [1, 1, 4]], {"gpus": 2, "redundant": 1}
+    topology = {"nodes": 1, "groups": 1, "policy": "global"}
+    found = experts.rebuild(loads, **sizes)
+    return {
+        "experts.legal_redundant": (
+            experts.legal_redundant,
+            {"experts": 8, "gpus": 4, "nodes": 2, "groups": 4},
+        ),
+        "experts.replica_counts": (
+            experts.replica_counts,
+            {"loads": loads, "slots": 4, "most": 2},
+        ),
+        "experts.rebuild": (
+            experts.rebuild,
+            {"loads": loads, **sizes, **topology, "exact": False, "time_limit": TIME_LIMIT}
+            | {"tolerance": 1e-3},
+        ),
+        "experts.ReplicaPlan": (
+            experts.ReplicaPlan,
+            {"physical": found.physical, "loads": loads, "gpus": 2, **topology}
+            | {"bounds": [0.0, 0.0], "steps": ["packing", "swaps"], "status": "feasible"},
+        ),
+    }
+
+
+def batching_calls():
+    "The doors of requests with a growing cache."
+    requests = fleet.Requests([0, 0, 2], [3, 1, 2], [2, 6, 4])
+    return {
+        "fleet.Requests": (
+            fleet.Requests,
+            {"arrival": [0, 0, 2], "prompt": [3, 1, 2], "output": [2, 6, 4], "labels": "abc"},
+        ),
+        "fleet.check_starts": (
+            fleet.check_starts,
+            {"requests": requests, "starts": [0, 0, 5], "memory": 10},
+        ),
+        "fleet.schedule": (
+            fleet.schedule,
+            {"requests": requests, "memory": 10, "policy": fleet.MCSF()},
+        ),
+        "fleet.Timetable": (
+            fleet.Timetable,
+            {"requests": requests, "memory": 10, "starts": [0, 0, 5], "lost": [[2, 4, 1]]},
+        ),
+        "fleet.MCSF": (
+            lambda predicted: fleet.schedule(requests, 12, fleet.MCSF(predicted)),
+            {"predicted": [3, 6, 5]},
+        ),
+        "fleet.AMax": (
+            lambda upper: fleet.schedule(requests, 12, fleet.AMax(upper)),
+            {"upper": [6, 6, 6]},
+        ),
+        "fleet.AMin": (
+            lambda lower: fleet.schedule(requests, 12, fleet.AMin(lower)),
+            {"lower": [1, 2, 9]},
+        ),
+        "fleet.Aging": (
+            lambda weight, predicted: fleet.schedule(requests, 12, fleet.Aging(weight, predicted)),
+            {"weight": 0.5, "predicted": [3, 6, 5]},
+        ),
+        "fleet.GSA": (
+            lambda growth, first: fleet.schedule(requests, 12, fleet.GSA(growth, first)),
+            {"growth": 2.0, "first": 1},
+        ),
+        "fleet.GBA": (
+            lambda growth: fleet.schedule(requests, 12, fleet.GBA(growth)),
+            {"growth": 2.0},
+        ),
+        "fleet.volume_bound": (fleet.volume_bound, {"requests": requests, "memory": 10}),
+        "fleet.Hindsight": (
+            fleet.Hindsight,
+            {"requests": requests, "memory": 10, "starts": [0, 0, 5], "bound": 12.0},
+        ),
+        "fleet.hindsight": (
+            fleet.hindsight,
+            {
+                "requests": requests,
+                "memory": 10,
+                "time_limit": TIME_LIMIT,
+                "start": fleet.schedule(requests, 10),
+                "verbose": False,
+            },
+        ),
+        "fleet.hindsight_bound": (
+            fleet.hindsight_bound,
+            {"requests": requests, "memory": 10, "time_limit": TIME_LIMIT},
+        ),
+        "fleet.cache_tokens": (
+            fleet.cache_tokens,
+            {"card": CARDS["Llama-3.1-8B"], "device": GPUS["L4"], "gpus": 1, "share": 0.9},
+        ),
+    }
+
+
+def fleet_calls():
+    "The doors of the fleet."
+    engine = fleet.Engine(0.04, 0.01, 4, 10, 0.1)
+    targets = {"ttft": 0.5, "tpot": 0.08, "response": 3.0, "share": 0.9}
+    offer = {
+        "demand": [6, 1],
+        "throughput": [[4, 10], [0, 2]],
+        "rent": [1, 3],
+        "stock": [5, 2],
+        "split": False,
+    }
+    return batching_calls() | {
+        "fleet.erlang_b": (fleet.erlang_b, {"n": [3.0, 5.0], "a": [2.0, 4.0]}),
+        "fleet.erlang_c": (fleet.erlang_c, {"n": [3.0, 5.0], "a": [2.0, 4.0]}),
+        "fleet.erlang_a": (fleet.erlang_a, {"n": [3.0, 5.0], "a": [2.0, 6.0], "theta": 0.5}),
+        "fleet.abandonment": (fleet.abandonment, {"n": [3.0, 5.0], "a": [2.0, 6.0], "theta": 0.5}),
+        "fleet.Queue": (
+            fleet.Queue,
+            {"gpus": [3, 5], "rate": [1.0, 2.0], "service_time": 1.5, "patience": 3.0},
+        ),
+        "fleet.Staffing": (
+            fleet.Staffing,
+            {"gpus": [5, 9], "rate": [1.0, 2.0], "service_time": 1.5, "waiting": 0.1},
+        ),
+        "fleet.staff": (
+            fleet.staff,
+            {"rate": [1.0, 2.0], "service_time": 1.5, "wait": 0.2, "share": 0.9, "most": 50},
+        ),
+        "fleet.staff(...)": (
+            fleet.staff,
+            {
+                "rate": 3.0,
+                "service_time": 1.5,
+                "waiting": 0.5,
+                "response": 2.0,
+                "abandoned": 0.05,
+                "patience": 3.0,
+            },
+        ),
+        "fleet.halfin_whitt": (fleet.halfin_whitt, {"beta": [0.5, 1.0]}),
+        "fleet.square_root_staffing": (
+            fleet.square_root_staffing,
+            {"a": [3.0, 30.0], "waiting": 0.1},
+        ),
+        "fleet.continuous_staffing": (
+            fleet.continuous_staffing,
+            {"a": [3.0, 30.0], "waiting": 0.1},
+        ),
+        "fleet.dispersion": (
+            fleet.dispersion,
+            {"arrivals": [0.0, 0.5, 1.0, 2.5, 3.5], "window": 1.0},
+        ),
+        "fleet.squared_cv": (fleet.squared_cv, {"values": [1.0, 3.0, 2.0]}),
+        "fleet.simulate_queue": (
+            fleet.simulate_queue,
+            {"arrivals": [0.0, 1.0, 1.0, 2.0], "services": [3.0, 3.0, 1.0, 1.0], "gpus": 2},
+        ),
+        "fleet.gg_wait": (
+            fleet.gg_wait,
+            {
+                "gpus": [3.0, 4.0],
+                "rate": [1.0, 2.0],
+                "service_time": 1.5,
+                "arrival_cv2": 2.0,
+                "service_cv2": 0.5,
+                "share": 0.9,
+            },
+        ),
+        "fleet.staff_trace": (
+            fleet.staff_trace,
+            {
+                "arrivals": [0.0, 1.0, 1.0, 2.0],
+                "services": [3.0, 3.0, 1.0, 1.0],
+                "wait": 1.0,
+                "share": 0.9,
+                "most": 9,
+            },
+        ),
+        "fleet.TraceStaffing": (
+            fleet.TraceStaffing,
+            {
+                "arrivals": [0.0, 1.0, 1.0, 2.0],
+                "services": [3.0, 3.0, 1.0, 1.0],
+                "gpus": 4,
+                "wait": 1.0,
+                "share": 0.9,
+            },
+        ),
+        "fleet.Engine": (
+            fleet.Engine,
+            {
+                "alpha": 0.04,
+                "beta": 0.01,
+                "batch": 4,
+                "output": 10,
+                "prefill": 0.1,
+                "stalls": True,
+            },
+        ),
+        "fleet.batching_server": (fleet.batching_server, {"engine": engine, "rate": 4.0}),
+        "fleet.fewest_replicas": (
+            fleet.fewest_replicas,
+            {"engine": engine, "rate": 20.0, "most": 100, **targets},
+        ),
+        "fleet.largest_rate": (fleet.largest_rate, {"engine": engine, **targets}),
+        "fleet.fit_itl": (fleet.fit_itl, {"batch": [1, 8, 64], "itl": [0.007, 0.0075, 0.009]}),
+        "fleet.simulate_steps": (
+            fleet.simulate_steps,
+            {"engine": engine, "arrival": [0.0, 0.5, 0.5], "output": [3, 1, 2], "prefill": 0.2},
+        ),
+        "fleet.Fleet": (fleet.Fleet, offer | {"classes": ["a", "b"], "gpus": ["s", "l"]}),
+        "fleet.mix": (
+            fleet.mix,
+            offer | {"time_limit": TIME_LIMIT, "tolerance": 1e-9, "verbose": False},
+        ),
+        "fleet.roofline": (
+            fleet.roofline,
+            {
+                "card": CARDS["Llama-3.1-8B"],
+                "prompt": [500, 2000],
+                "output": [100, 50],
+                "gpus": ["L4", "H100"],
+                "tpot": 0.1,
+                "compute": 0.5,
+                "bandwidth": 0.7,
+                "memory": 0.9,
+            },
+        ),
+        "fleet.slices_of": (
+            fleet.slices_of,
+            {"trace": load_requests("azure_code"), "prompt": [512, 2048], "output": [20, 100]},
+        ),
+        "fleet.read_fleet": (a_file(fleet.read_fleet), {"path": fleet_file()}),
+        "fleet.write_fleet": (
+            lambda given=None: fleet.write_fleet(fleet_file(), given),
+            {"given": fleet.Fleet(**offer)},
+        ),
+    }
+
+
 def calls():
     "Name of a door to a call and its arguments."
-    p, c, R = problem(), fleet(), [2, 1]
+    p, c, R = problem(), servers(), [2, 1]
     placement = plan().placement
-    return {
-        "experts.Problem": (
-            experts.Problem,
-            {"loads": LOADS, "extra": 4, "move_price": 2.0, "start": [2, 1, 1]},
-        ),
-        "experts.Schedule": (
-            experts.Schedule,
-            {
-                "problem": p,
-                "x": np.tile([2, 1, 1], (6, 1)),
-                "bounds": np.zeros(6),
-                "status": "feasible",
-            },
-        ),
-        "experts.place": (experts.place, {"loads": LOADS, "extra": 4}),
-        "experts.place_exact": (
-            experts.place_exact,
-            {"loads": LOADS, "extra": 4, "time_limit": TIME_LIMIT},
-        ),
-        "experts.last": (experts.last, {"seen": LOADS, "horizon": 3}),
-        "experts.ewma": (experts.ewma, {"share": 0.3}),
-        "experts.seasonal": (experts.seasonal, {"period": 3}),
-        "experts.Rounded": (
-            step_of(lambda: experts.Rounded(experts.RegularizedGreedy(), experts.Credit())),
-            _arguments(step_of(experts.Never)),
-        ),
-        "experts.Rounded(...)": (
-            experts.Rounded,
-            {"policy": experts.RegularizedGreedy(), "rounding": experts.Credit()},
-        ),
-        "blocks.aggregate_bound": (blocks.aggregate_bound, {"cluster": c, "requests": R}),
-        "blocks.max_flow_placement": (
-            blocks.max_flow_placement,
-            {"cluster": c, "requests": R, "time_limit": TIME_LIMIT},
-        ),
-        "blocks.enumeration": (blocks.enumeration, {"cluster": c, "requests": R, "most": 10_000}),
-        "experts.relax": (
-            experts.relax,
-            {"problem": p, "method": "cuts", "tolerance": 1e-6, "time_limit": TIME_LIMIT},
-        ),
-        "experts.run": (
-            experts.run,
-            {"problem": p, "policy": experts.Myopic(), "rounding": None, "certify": True},
-        ),
-        "experts.optimum": (experts.optimum, {"problem": p, "time_limit": TIME_LIMIT, "seed": 0}),
-        "experts.Never": (step_of(experts.Never), _arguments(step_of(experts.Never))),
-        "experts.Chase": (step_of(experts.Chase), _arguments(step_of(experts.Chase))),
-        "experts.Myopic": (step_of(experts.Myopic), _arguments(step_of(experts.Myopic))),
-        "experts.RegularizedGreedy": (
-            step_of(experts.RegularizedGreedy),
-            _arguments(step_of(experts.RegularizedGreedy)),
-        ),
-        "experts.RegularizedGreedy(eta)": (experts.RegularizedGreedy, {"eta": 1.0}),
-        "experts.ReverseEntropy": (
-            step_of(experts.ReverseEntropy),
-            _arguments(step_of(experts.ReverseEntropy)),
-        ),
-        "experts.ReverseEntropy(eta)": (experts.ReverseEntropy, {"eta": 0.5}),
-        "experts.Follow": (
-            step_of(lambda: experts.Follow(experts.last, 3)),
-            _arguments(step_of(experts.Never)),
-        ),
-        "experts.Follow(...)": (
-            experts.Follow,
-            {"predictor": experts.last, "horizon": 3, "commit": True, "seed": 1},
-        ),
-        "experts.Mix": (
-            step_of(lambda: experts.Mix([experts.Never(), experts.RegularizedGreedy()])),
-            _arguments(step_of(experts.Never)),
-        ),
-        "experts.Mix(...)": (
-            experts.Mix,
-            {
-                "policies": [experts.Never(), experts.Myopic()],
-                "eps": 1.0,
-                "weights": "linear",
-            },
-        ),
-        "experts.Threshold": (round_of(experts.Threshold), _arguments(round_of(experts.Threshold))),
-        "experts.Threshold(seed)": (experts.Threshold, {"seed": 0, "common": True}),
-        "experts.Hysteresis": (
-            round_of(experts.Hysteresis),
-            _arguments(round_of(experts.Hysteresis)),
-        ),
-        "experts.Hysteresis(width)": (experts.Hysteresis, {"width": 2.0}),
-        "experts.Credit": (round_of(experts.Credit), _arguments(round_of(experts.Credit))),
-        "experts.Credit(alpha)": (experts.Credit, {"alpha": 1.0}),
-        "experts.Certificate": (certify, _arguments(certify)),
-        "blocks.Cluster": (
-            blocks.Cluster,
-            {
-                "blocks": 4,
-                "block_size": 4.0,
-                "cache_size": 1.0,
-                "memory": [24, 16],
-                "tau": [10, 20],
-                "rtt": [[10, 10]],
-                "prefill_tau": [10, 20],
-                "prefill_rtt": [[10, 10]],
-                "hop": [[0, 5], [5, 0]],
-                "rent": [1, 1],
-                "domain": ["a", "b"],
-                "servers": ["s", "t"],
-                "clients": ["c"],
-                "memory_unit": "GB",
-                "time_unit": "ms",
-            },
-        ),
-        "blocks.Placement": (blocks.Placement, {"a": [1, 1, 3], "m": [4, 2, 2]}),
-        "blocks.Chain": (blocks.Chain, {"client": 0, "servers": (0,), "blocks": (4,), "count": 1}),
-        "blocks.check": (
-            blocks.check,
-            {"cluster": c, "placement": placement, "chains": plan().chains, "requests": R},
-        ),
-        "blocks.cheapest": (blocks.cheapest, {"cluster": c, "placement": placement, "slots": None}),
-        "blocks.route": (blocks.route, {"cluster": c, "placement": placement, "requests": R}),
-        "blocks.route_direct": (
-            blocks.route_direct,
-            {"cluster": c, "placement": placement, "slots": None},
-        ),
-        "blocks.route_exact": (
-            blocks.route_exact,
-            {"cluster": c, "placement": placement, "requests": R, "time_limit": TIME_LIMIT},
-        ),
-        "blocks.plan_direct": (
-            blocks.plan_direct,
-            {"cluster": c, "requests": R, "most": 3},
-        ),
-        "blocks.direct_bound": (blocks.direct_bound, {"cluster": c, "requests": R}),
-        "blocks.direct_floor": (blocks.direct_floor, {"cluster": c}),
-        "blocks.lone_bound": (blocks.lone_bound, {"cluster": c, "requests": R}),
-        "blocks.coverage": (blocks.coverage, {"cluster": c, "placement": placement}),
-        "blocks.cg_bp": (
-            blocks.cg_bp,
-            {"cluster": c, "requests": R, "design": None, "order": "max"},
-        ),
-        "blocks.cg_bprr": (
-            blocks.cg_bprr,
-            {"cluster": c, "requests": R, "design": None, "order": "max"},
-        ),
-        "blocks.guarantee": (
-            blocks.guarantee,
-            {"cluster": c, "requests": R, "design": None, "order": "max"},
-        ),
-        "blocks.largest_requests": (blocks.largest_requests, {"cluster": c, "requests": R}),
-        "blocks.sweep": (blocks.sweep, {"cluster": c, "requests": R, "time_limit": TIME_LIMIT}),
-        "blocks.lanes": (blocks.lanes, {"cluster": c, "requests": R}),
-        "blocks.petals_like": (blocks.petals_like, {"cluster": c, "reserve": 2.0, "headroom": 0.0}),
-        "blocks.uncontended": (blocks.uncontended, {"plan": plan()}),
-        "blocks.milp": (
-            blocks.milp,
-            {
-                "cluster": c,
-                "requests": R,
-                "formulation": "line",
-                "time_limit": TIME_LIMIT,
-                "start": None,
-            },
-        ),
-        "blocks.chain_bound": (
-            blocks.chain_bound,
-            {"cluster": c, "requests": R, "tolerance": 1e-6, "time_limit": TIME_LIMIT},
-        ),
-        "blocks.strip_bound": (
-            blocks.strip_bound,
-            {"cluster": c, "requests": R, "start": plan(), "time_limit": TIME_LIMIT},
-        ),
-        "blocks.exit_bound": (
-            blocks.exit_bound,
-            {"cluster": c, "requests": R, "time_limit": TIME_LIMIT},
-        ),
-        "blocks.best_bound": (
-            blocks.best_bound,
-            {"cluster": c, "requests": R, "start": plan(), "time_limit": TIME_LIMIT},
-        ),
-        "blocks.improve": (blocks.improve, {"plan": plan(), "time_limit": 0.05, "seed": 0}),
-        "blocks.place_robust": (blocks.place_robust, {"cluster": c, "requests": 1, "failures": 1}),
-        "blocks.robust": (blocks.robust, {"cluster": c, "requests": 1, "failures": 1}),
-        "blocks.losses": (blocks.losses, {"plan": plan(), "failures": 1}),
-        "blocks.surviving": (
-            blocks.surviving,
-            {"cluster": c, "placement": placement, "failures": 1},
-        ),
-        "blocks.largest_robust": (
-            blocks.largest_robust,
-            {"cluster": c, "failures": 1, "requests": 1, "time_limit": TIME_LIMIT},
-        ),
-        "blocks.rental": (blocks.rental, {"cluster": c, "requests": R, "time_limit": TIME_LIMIT}),
-    }
+    return (
+        fleet_calls()
+        | map_calls()
+        | repair_calls()
+        | replica_calls()
+        | {
+            "experts.Problem": (
+                experts.Problem,
+                {"loads": LOADS, "extra": 4, "move_price": 2.0, "start": [2, 1, 1]},
+            ),
+            "experts.Schedule": (
+                experts.Schedule,
+                {
+                    "problem": p,
+                    "x": np.tile([2, 1, 1], (6, 1)),
+                    "bounds": np.zeros(6),
+                    "status": "feasible",
+                },
+            ),
+            "experts.place": (experts.place, {"loads": LOADS, "extra": 4}),
+            "experts.place_exact": (
+                experts.place_exact,
+                {"loads": LOADS, "extra": 4, "time_limit": TIME_LIMIT},
+            ),
+            "experts.last": (experts.last, {"seen": LOADS, "horizon": 3}),
+            "experts.ewma": (experts.ewma, {"share": 0.3}),
+            "experts.seasonal": (experts.seasonal, {"period": 3}),
+            "experts.Rounded": (
+                step_of(lambda: experts.Rounded(experts.RegularizedGreedy(), experts.Credit())),
+                _arguments(step_of(experts.Never)),
+            ),
+            "experts.Rounded(...)": (
+                experts.Rounded,
+                {"policy": experts.RegularizedGreedy(), "rounding": experts.Credit()},
+            ),
+            "blocks.aggregate_bound": (blocks.aggregate_bound, {"cluster": c, "requests": R}),
+            "blocks.max_flow_placement": (
+                blocks.max_flow_placement,
+                {"cluster": c, "requests": R, "time_limit": TIME_LIMIT},
+            ),
+            "blocks.enumeration": (
+                blocks.enumeration,
+                {"cluster": c, "requests": R, "most": 10_000},
+            ),
+            "experts.relax": (
+                experts.relax,
+                {"problem": p, "method": "cuts", "tolerance": 1e-6, "time_limit": TIME_LIMIT},
+            ),
+            "experts.run": (
+                experts.run,
+                {"problem": p, "policy": experts.Myopic(), "rounding": None, "certify": True},
+            ),
+            "experts.optimum": (
+                experts.optimum,
+                {"problem": p, "time_limit": TIME_LIMIT, "seed": 0},
+            ),
+            "experts.Never": (step_of(experts.Never), _arguments(step_of(experts.Never))),
+            "experts.Chase": (step_of(experts.Chase), _arguments(step_of(experts.Chase))),
+            "experts.Myopic": (step_of(experts.Myopic), _arguments(step_of(experts.Myopic))),
+            "experts.RegularizedGreedy": (
+                step_of(experts.RegularizedGreedy),
+                _arguments(step_of(experts.RegularizedGreedy)),
+            ),
+            "experts.RegularizedGreedy(eta)": (experts.RegularizedGreedy, {"eta": 1.0}),
+            "experts.ReverseEntropy": (
+                step_of(experts.ReverseEntropy),
+                _arguments(step_of(experts.ReverseEntropy)),
+            ),
+            "experts.ReverseEntropy(eta)": (experts.ReverseEntropy, {"eta": 0.5}),
+            "experts.Follow": (
+                step_of(lambda: experts.Follow(experts.last, 3)),
+                _arguments(step_of(experts.Never)),
+            ),
+            "experts.Follow(...)": (
+                experts.Follow,
+                {"predictor": experts.last, "horizon": 3, "commit": True, "seed": 1},
+            ),
+            "experts.Mix": (
+                step_of(lambda: experts.Mix([experts.Never(), experts.RegularizedGreedy()])),
+                _arguments(step_of(experts.Never)),
+            ),
+            "experts.Mix(...)": (
+                experts.Mix,
+                {
+                    "policies": [experts.Never(), experts.Myopic()],
+                    "eps": 1.0,
+                    "weights": "linear",
+                },
+            ),
+            "experts.Threshold": (
+                round_of(experts.Threshold),
+                _arguments(round_of(experts.Threshold)),
+            ),
+            "experts.Threshold(seed)": (experts.Threshold, {"seed": 0, "common": True}),
+            "experts.Hysteresis": (
+                round_of(experts.Hysteresis),
+                _arguments(round_of(experts.Hysteresis)),
+            ),
+            "experts.Hysteresis(width)": (experts.Hysteresis, {"width": 2.0}),
+            "experts.Credit": (round_of(experts.Credit), _arguments(round_of(experts.Credit))),
+            "experts.Credit(alpha)": (experts.Credit, {"alpha": 1.0}),
+            "experts.Certificate": (certify, _arguments(certify)),
+            "blocks.Cluster": (
+                blocks.Cluster,
+                {
+                    "blocks": 4,
+                    "block_size": 4.0,
+                    "cache_size": 1.0,
+                    "memory": [24, 16],
+                    "tau": [10, 20],
+                    "rtt": [[10, 10]],
+                    "prefill_tau": [10, 20],
+                    "prefill_rtt": [[10, 10]],
+                    "hop": [[0, 5], [5, 0]],
+                    "rent": [1, 1],
+                    "domain": ["a", "b"],
+                    "servers": ["s", "t"],
+                    "clients": ["c"],
+                    "memory_unit": "GB",
+                    "time_unit": "ms",
+                },
+            ),
+            "blocks.Placement": (blocks.Placement, {"a": [1, 1, 3], "m": [4, 2, 2]}),
+            "blocks.Chain": (
+                blocks.Chain,
+                {"client": 0, "servers": (0,), "blocks": (4,), "count": 1},
+            ),
+            "blocks.check": (
+                blocks.check,
+                {"cluster": c, "placement": placement, "chains": plan().chains, "requests": R},
+            ),
+            "blocks.cheapest": (
+                blocks.cheapest,
+                {"cluster": c, "placement": placement, "slots": None},
+            ),
+            "blocks.route": (blocks.route, {"cluster": c, "placement": placement, "requests": R}),
+            "blocks.route_direct": (
+                blocks.route_direct,
+                {"cluster": c, "placement": placement, "slots": None},
+            ),
+            "blocks.route_exact": (
+                blocks.route_exact,
+                {"cluster": c, "placement": placement, "requests": R, "time_limit": TIME_LIMIT},
+            ),
+            "blocks.plan_direct": (
+                blocks.plan_direct,
+                {"cluster": c, "requests": R, "most": 3},
+            ),
+            "blocks.direct_bound": (blocks.direct_bound, {"cluster": c, "requests": R}),
+            "blocks.direct_floor": (blocks.direct_floor, {"cluster": c}),
+            "blocks.lone_bound": (blocks.lone_bound, {"cluster": c, "requests": R}),
+            "blocks.coverage": (blocks.coverage, {"cluster": c, "placement": placement}),
+            "blocks.cg_bp": (
+                blocks.cg_bp,
+                {"cluster": c, "requests": R, "design": None, "order": "max"},
+            ),
+            "blocks.cg_bprr": (
+                blocks.cg_bprr,
+                {"cluster": c, "requests": R, "design": None, "order": "max"},
+            ),
+            "blocks.guarantee": (
+                blocks.guarantee,
+                {"cluster": c, "requests": R, "design": None, "order": "max"},
+            ),
+            "blocks.largest_requests": (blocks.largest_requests, {"cluster": c, "requests": R}),
+            "blocks.sweep": (blocks.sweep, {"cluster": c, "requests": R, "time_limit": TIME_LIMIT}),
+            "blocks.lanes": (blocks.lanes, {"cluster": c, "requests": R}),
+            "blocks.petals_like": (
+                blocks.petals_like,
+                {"cluster": c, "reserve": 2.0, "headroom": 0.0},
+            ),
+            "blocks.uncontended": (blocks.uncontended, {"plan": plan()}),
+            "blocks.milp": (
+                blocks.milp,
+                {
+                    "cluster": c,
+                    "requests": R,
+                    "formulation": "line",
+                    "time_limit": TIME_LIMIT,
+                    "start": None,
+                },
+            ),
+            "blocks.chain_bound": (
+                blocks.chain_bound,
+                {"cluster": c, "requests": R, "tolerance": 1e-6, "time_limit": TIME_LIMIT},
+            ),
+            "blocks.strip_bound": (
+                blocks.strip_bound,
+                {"cluster": c, "requests": R, "start": plan(), "time_limit": TIME_LIMIT},
+            ),
+            "blocks.exit_bound": (
+                blocks.exit_bound,
+                {"cluster": c, "requests": R, "time_limit": TIME_LIMIT},
+            ),
+            "blocks.best_bound": (
+                blocks.best_bound,
+                {"cluster": c, "requests": R, "start": plan(), "time_limit": TIME_LIMIT},
+            ),
+            "blocks.improve": (blocks.improve, {"plan": plan(), "time_limit": 0.05, "seed": 0}),
+            "blocks.place_robust": (
+                blocks.place_robust,
+                {"cluster": c, "requests": 1, "failures": 1},
+            ),
+            "blocks.robust": (blocks.robust, {"cluster": c, "requests": 1, "failures": 1}),
+            "blocks.losses": (blocks.losses, {"plan": plan(), "failures": 1}),
+            "blocks.surviving": (
+                blocks.surviving,
+                {"cluster": c, "placement": placement, "failures": 1},
+            ),
+            "blocks.largest_robust": (
+                blocks.largest_robust,
+                {"cluster": c, "failures": 1, "requests": 1, "time_limit": TIME_LIMIT},
+            ),
+            "blocks.rental": (
+                blocks.rental,
+                {"cluster": c, "requests": R, "time_limit": TIME_LIMIT},
+            ),
+        }
+    )
 
 
 def _arguments(function):
@@ -388,7 +739,7 @@ def twisted(value):
     yield array > 0
     yield np.ma.masked_array(array, mask=np.arange(array.size).reshape(array.shape) == 0)
     yield array.clip(-100, 100).astype(np.int8)
-    yield pd.DataFrame(np.atleast_2d(array))
+    yield pd.DataFrame(array.reshape(-1, array.shape[-1]))
     yield pd.Series(array.ravel(), index=[f"e{i}" for i in range(array.size)])
     still = array.copy()
     still.flags.writeable = False
@@ -407,7 +758,7 @@ def attempts(name):
 ODD = {
     "problem": [problem().loads, schedule()],
     "cluster": [plan(), 3],
-    "plan": [fleet()],
+    "plan": [servers()],
     "chains": [
         [blocks.Chain(0, (0,), (4,))],
         [None],
@@ -505,7 +856,7 @@ def pick(rng, options):
 
 def test_every_function_among_the_doors_is_called():
     named = {name.partition("(")[0] for name in CALLS}
-    for part, things in (("experts", experts), ("blocks", blocks)):
+    for part, things in (("fleet", fleet), ("experts", experts), ("blocks", blocks)):
         functions = {n for n in things.__all__ if inspect.isfunction(getattr(things, n))}
         assert not {f"{part}.{name}" for name in functions} - named
 
@@ -638,6 +989,7 @@ def _processor():
 
 GUESTS = """
 import sys
+import tempfile
 sys.path[:0] = [{root!r}]
 import numpy as np, highspy, cvxpy as cp
 from tests.test_doors import called

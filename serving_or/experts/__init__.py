@@ -6,11 +6,23 @@ How many GPUs each expert gets as the load drifts.
 from .certificate import Certificate, run
 from .hardness import place_exact
 from .hindsight import optimum
+from .maps import (
+    ExpertMap,
+    RecordedLoads,
+    VllmPolicy,
+    check_map,
+    read_loads,
+    read_map,
+    rebalance_experts,
+    write_map,
+)
 from .model import Problem, Schedule
 from .policies import Chase, Myopic, Never, Policy
 from .predictions import Follow, Mix, Rounded, ewma, last, seasonal
 from .regularized_greedy import RegularizedGreedy, ReverseEntropy
 from .relaxation import Relaxation, relax
+from .repair import RepairPlan, plan, relabel, transfers
+from .replicas import ReplicaPlan, legal_redundant, rebuild, replica_counts
 from .rounding import Credit, Hysteresis, Rounding, Threshold
 from .static import StaticPlacement, place
 
@@ -42,4 +54,20 @@ __all__ = [
     "seasonal",
     "Mix",
     "Rounded",
+    "legal_redundant",
+    "replica_counts",
+    "rebuild",
+    "ReplicaPlan",
+    "plan",
+    "RepairPlan",
+    "transfers",
+    "relabel",
+    "read_loads",
+    "RecordedLoads",
+    "read_map",
+    "write_map",
+    "check_map",
+    "ExpertMap",
+    "VllmPolicy",
+    "rebalance_experts",
 ]

@@ -148,11 +148,20 @@ class Infeasible(ValueError):
         Blocks without a server.
     largest : int or array_like, optional
         The most requests with an answer, in all or for each client.
+    nearest : float or array_like, optional
+        The nearest target, demand or stock with an answer.
     """
 
-    def __init__(self, message: str, *, blocks_short: int | None = None, largest: Any = None):
+    def __init__(
+        self,
+        message: str,
+        *,
+        blocks_short: int | None = None,
+        largest: Any = None,
+        nearest: Any = None,
+    ):
         super().__init__(message)
-        self.blocks_short, self.largest = blocks_short, largest
+        self.blocks_short, self.largest, self.nearest = blocks_short, largest, nearest
 
 
 class NotFound(RuntimeError):
@@ -633,13 +642,18 @@ def write_whole(path: str | os.PathLike, text: str) -> None:
     Raises
     ------
     OSError
-        When it cannot be written; a file that was there before is as it was.
+        When it cannot be written, or is a folder, a device or a pipe; a file that was there before
+        is as it was.
     ValueError
         When the text has characters that UTF-8 does not have.
     """
     data = text.encode("utf-8")
     # a link stays a link
     target = Path(os.path.realpath(path))
+    # to replace a device would take it away from everybody
+    if target.exists() and not target.is_file():
+        kind = "a folder" if target.is_dir() else "a device or a pipe"
+        raise OSError(f"{os.fspath(path)} is {kind}; it must be an ordinary file")
     part = target.with_name(f".{target.name}.{uuid.uuid4().hex}.part")
     try:
         with open(part, "xb") as file:
@@ -649,6 +663,11 @@ def write_whole(path: str | os.PathLike, text: str) -> None:
         if target.exists():
             part.chmod(target.stat().st_mode)
         os.replace(part, target)
+    except OSError as error:
+        # the name that the caller knows
+        if error.filename is not None:
+            error.filename, error.filename2 = os.fspath(path), None
+        raise
     finally:
         part.unlink(missing_ok=True)
 
@@ -862,9 +881,19 @@ class Record:
         ValueError
             When a field holds something that JSON has no words for.
         """
+        write_whole(path, self.to_json())
+
+    def to_json(self) -> str:
+        """What `save` writes, as a text: a JSON object with a line for each field.
+
+        Raises
+        ------
+        ValueError
+            When a field holds something that JSON has no words for.
+        """
         encoded = _encoded(self, type(self).__name__)
         lines = [f"{json.dumps(k)}: {_dumped(v)}" for k, v in encoded.items()]
-        write_whole(path, "{\n" + ",\n".join(lines) + "\n}\n")
+        return "{\n" + ",\n".join(lines) + "\n}\n"
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> Self:

@@ -341,6 +341,7 @@ def test_through_a_process_pool():
 def test_saved_and_loaded(extras, tmp_path):
     record = outer(extras, seconds=1.25)
     record.save(tmp_path / "a.json")
+    assert record.to_json() == (tmp_path / "a.json").read_text(encoding="utf-8")
     twin = Outer.load(tmp_path / "a.json")
     assert twin == record == Record.load(str(tmp_path / "a.json")) and twin.seconds == 1.25
     assert type(twin.problem) is Inner and type(twin.problem.extra) is int
@@ -458,6 +459,18 @@ def test_written_whole_or_not_at_all(step, tmp_path, monkeypatch):
         with pytest.raises(OSError, match="no space"):
             write_whole(path, "new text")
     assert path.read_text() == "old" and os.listdir(tmp_path) == ["a.txt"]
+
+
+def test_a_folder_or_a_device_is_not_replaced(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for path in (pipe, tmp_path):
+        with pytest.raises(OSError, match="it must be an ordinary file"):
+            write_whole(path, "text")
+    assert pipe.is_fifo() and os.listdir(tmp_path) == ["pipe"]
+    with pytest.raises(FileNotFoundError) as caught:
+        write_whole(tmp_path / "none" / "a.txt", "text")
+    assert caught.value.filename == str(tmp_path / "none" / "a.txt")
 
 
 def test_a_written_file_is_an_ordinary_one(tmp_path):
