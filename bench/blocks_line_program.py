@@ -60,7 +60,7 @@ def run():
     for name, R in (("abovenet", 8), ("bellcanada", 16)):
         c = scatter(load_topology(name), seed=0)
         row(f"{name}, n={c.n} L={c.blocks} R={R}", "line", block_line_program(c, c.demand(R)))
-    print("   sixty servers of gtsce, the search in 60 seconds, then the line program from its plan")
+    print("   sixty servers of gtsce, 60 seconds of search, then 60 of the line program")
     print("   seed    R    sweep   search     line    bound  gap, %  seconds")
     for seed in (1, 2, 4):
         c = scatter(load_topology("gtsce"), seed=seed)
