@@ -903,14 +903,14 @@ def _logical(counts: np.ndarray, physical: Any, experts: int | None, name: str) 
     m = int(maps.max()) + 1 if experts is None else experts
     if maps.min() < -1 or not 0 < maps.max() + 1 <= m:
         raise ValueError(f"{name}: the map holds experts {maps.min()} to {maps.max()}, of {m}")
-    maps = np.broadcast_to(maps, counts.shape)
-    if (counts[maps < 0] > 0).any():
+    if (counts[np.broadcast_to(maps, counts.shape) < 0] > 0).any():
         raise ValueError(f"{name} has tokens in a slot that the map calls empty")
-    steps, layers, _ = counts.shape
+    steps, layers, n = counts.shape
     out = np.zeros(_room((steps, layers, m), name))
-    at = np.indices(counts.shape)
-    full = maps >= 0
-    np.add.at(out, (at[0][full], at[1][full], maps[full]), counts[full])
+    t, i = np.ogrid[:steps, :layers]
+    # no two of these are one place: a slot of each layer in each step
+    for p in range(n):
+        out[t, i, maps[..., p]] += counts[..., p]
     return out
 
 # %% ../../nbs/experts/18_maps.ipynb #763f70d9
@@ -1030,12 +1030,14 @@ def _all_ranks(found: Iterable[Any], asked: _Asked, what: str) -> list[str]:
     "Refuse a recording that lacks ranks; say what cannot be seen."
     ranks = sorted({whole(rank, "rank", most=MOST_EXPERTS) for rank in found})
     count = ranks[-1] + 1 if asked.ranks is None else asked.ranks
-    lost = [str(rank) for rank in range(min(count, 10**4)) if rank not in set(ranks)]
-    if lost or ranks[-1] >= count:
+    if ranks[-1] >= count:
+        raise ValueError(f"{what} has rank {ranks[-1]}; ranks are 0 to {count - 1}")
+    if len(ranks) < count:
+        lost = [str(rank) for rank in range(len(ranks) + 8) if rank not in ranks and rank < count]
         raise ValueError(
-            f"{what} has rank {', '.join(map(str, ranks[:8]))}, and {len(lost)} of {count} ranks"
-            f" are not here: {', '.join(lost[:8])}; each rank writes its own file, and loads are"
-            " their sum"
+            f"{what} has rank {', '.join(map(str, ranks[:8]))}, and {count - len(ranks)} of {count}"
+            f" ranks are not here: {', '.join(lost[:8])}; each rank writes its own file, and loads"
+            " are their sum"
         )
     if asked.ranks is None and count == 1:
         return ["only rank 0 is here: with more GPUs this is not summed over ranks (say ranks=)"]
@@ -1269,6 +1271,8 @@ def _read_adrs(named: list[tuple[str, Any]], asked: _Asked) -> _Seen:
 def _read_esft(named: list[tuple[str, Any]], asked: _Asked) -> _Seen:
     "ESFT's scores: a file a layer, a line a sequence, its tokens' experts before their weights."
     m = _needed(asked.experts)
+    left = [Path(name).name for name, value in named if not isinstance(value, _Tokens)]
+    named = [(name, value) for name, value in named if isinstance(value, _Tokens)]
     numbers = [re.findall(r"\d+", Path(name).stem) for name, _ in named]
     layers = [int(n[-1]) if n else i for i, n in enumerate(numbers)]
     if len(set(layers)) < len(layers):
@@ -1287,7 +1291,8 @@ def _read_esft(named: list[tuple[str, Any]], asked: _Asked) -> _Seen:
     if len(set(map(len, columns))) > 1:
         raise ValueError(f"{named[0][0]}: layers have different numbers of sequences")
     x = np.array(columns).transpose(1, 0, 2)
-    return _Seen(x, ["a step is a sequence"], tuple(sorted(layers)))
+    said = [f"left out, as no tokens: {', '.join(left[:3])}"] if left else []
+    return _Seen(x, ["a step is a sequence", *said], tuple(sorted(layers)))
 
 
 def _only(named: list[tuple[str, Any]]) -> tuple[str, Any]:
@@ -1370,7 +1375,7 @@ LOAD_FORMS = (
     _Form("TensorRT-LLM statistic", _folder_of_tensors, _read_tensorrt),
     _Form("Megatron router trace", _in_lines("top_indices"), _read_megatron),
     _Form("loads in lines", _in_lines("logical_expert_load", "expert_load_pass"), _read_lines),
-    _Form("ESFT scores", lambda v: all(isinstance(x, _Tokens) for x in v), _read_esft),
+    _Form("ESFT scores", lambda v: any(isinstance(x, _Tokens) for x in v), _read_esft),
     _Form("array", _plain, _read_arrays),
 )
 
