@@ -19,7 +19,7 @@ CHAPTERS = SERVING_OR_BOOK=1 python book/_ext/run_notebooks.py $(WORKERS)
 # Jupyter starts the kernel of the environment that is first on PATH.
 export PATH := $(BIN):$(PATH)
 
-.PHONY: help book test lint test-long new bench house picture serve package lock lock-oldest clean
+.PHONY: help book test lint test-long new bench house picture serve package lock lock-oldest clean clients
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*##/\t/'
@@ -48,6 +48,22 @@ test-long: package  ## tests/ with the thousands of cases that make test samples
 
 new: $(VENV)/ready  ## a chapter from the template: make new PART=experts NAME=queue
 	@python book/_ext/new_chapter.py "$(PART)" "$(NAME)" $(NUMBER)
+
+# The engines' own code as a client: an environment and a folder of their own, both ignored by git.
+CLIENTS := .venv-clients
+ENGINES ?= build/engines
+TORCH   ?= torch==2.13.0
+clients: package $(CLIENTS)/ready  ## run vLLM's, SGLang's and vLLM-Ascend's own code on our files (fetches them and torch)
+	$(CLIENTS)/bin/python -m tests.clients.fetch $(ENGINES)
+	SERVING_OR_ENGINES=$(abspath $(ENGINES)) $(CLIENTS)/bin/python -m pytest -n 0 tests/clients
+	SERVING_OR_ENGINES=$(abspath $(ENGINES)) $(CLIENTS)/bin/python -m tests.clients.measure
+
+$(CLIENTS)/ready: settings.ini setup.py $(LOCK)
+	test -x $(CLIENTS)/bin/python || $(PYTHON) -m venv $(CLIENTS)
+	$(CLIENTS)/bin/python -m pip install -q --disable-pip-version-check -c $(LOCK) setuptools wheel setuptools_scm
+	$(CLIENTS)/bin/python -m pip install -q --disable-pip-version-check $(TORCH) einops safetensors
+	$(CLIENTS)/bin/python -m pip install -q --disable-pip-version-check -c $(LOCK) --no-build-isolation -e '.[fast]' pytest pytest-xdist hypothesis
+	touch $@
 
 bench: package  ## measure against named peers (ONLY="experts_online blocks_routing": those)
 	python -m bench $(ONLY)

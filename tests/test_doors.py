@@ -244,7 +244,45 @@ def batching_calls():
             lambda predicted: fleet.schedule(requests, 12, fleet.MCSF(predicted)),
             {"predicted": [3, 6, 5]},
         ),
+        "fleet.AMax": (
+            lambda upper: fleet.schedule(requests, 12, fleet.AMax(upper)),
+            {"upper": [6, 6, 6]},
+        ),
+        "fleet.AMin": (
+            lambda lower: fleet.schedule(requests, 12, fleet.AMin(lower)),
+            {"lower": [1, 2, 9]},
+        ),
+        "fleet.Aging": (
+            lambda weight, predicted: fleet.schedule(requests, 12, fleet.Aging(weight, predicted)),
+            {"weight": 0.5, "predicted": [3, 6, 5]},
+        ),
+        "fleet.GSA": (
+            lambda growth, first: fleet.schedule(requests, 12, fleet.GSA(growth, first)),
+            {"growth": 2.0, "first": 1},
+        ),
+        "fleet.GBA": (
+            lambda growth: fleet.schedule(requests, 12, fleet.GBA(growth)),
+            {"growth": 2.0},
+        ),
         "fleet.volume_bound": (fleet.volume_bound, {"requests": requests, "memory": 10}),
+        "fleet.Hindsight": (
+            fleet.Hindsight,
+            {"requests": requests, "memory": 10, "starts": [0, 0, 5], "bound": 12.0},
+        ),
+        "fleet.hindsight": (
+            fleet.hindsight,
+            {
+                "requests": requests,
+                "memory": 10,
+                "time_limit": TIME_LIMIT,
+                "start": fleet.schedule(requests, 10),
+                "verbose": False,
+            },
+        ),
+        "fleet.hindsight_bound": (
+            fleet.hindsight_bound,
+            {"requests": requests, "memory": 10, "time_limit": TIME_LIMIT},
+        ),
         "fleet.cache_tokens": (
             fleet.cache_tokens,
             {"card": CARDS["Llama-3.1-8B"], "device": GPUS["L4"], "gpus": 1, "share": 0.9},
@@ -299,6 +337,46 @@ def fleet_calls():
         "fleet.continuous_staffing": (
             fleet.continuous_staffing,
             {"a": [3.0, 30.0], "waiting": 0.1},
+        ),
+        "fleet.dispersion": (
+            fleet.dispersion,
+            {"arrivals": [0.0, 0.5, 1.0, 2.5, 3.5], "window": 1.0},
+        ),
+        "fleet.squared_cv": (fleet.squared_cv, {"values": [1.0, 3.0, 2.0]}),
+        "fleet.simulate_queue": (
+            fleet.simulate_queue,
+            {"arrivals": [0.0, 1.0, 1.0, 2.0], "services": [3.0, 3.0, 1.0, 1.0], "gpus": 2},
+        ),
+        "fleet.gg_wait": (
+            fleet.gg_wait,
+            {
+                "gpus": [3.0, 4.0],
+                "rate": [1.0, 2.0],
+                "service_time": 1.5,
+                "arrival_cv2": 2.0,
+                "service_cv2": 0.5,
+                "share": 0.9,
+            },
+        ),
+        "fleet.staff_trace": (
+            fleet.staff_trace,
+            {
+                "arrivals": [0.0, 1.0, 1.0, 2.0],
+                "services": [3.0, 3.0, 1.0, 1.0],
+                "wait": 1.0,
+                "share": 0.9,
+                "most": 9,
+            },
+        ),
+        "fleet.TraceStaffing": (
+            fleet.TraceStaffing,
+            {
+                "arrivals": [0.0, 1.0, 1.0, 2.0],
+                "services": [3.0, 3.0, 1.0, 1.0],
+                "gpus": 4,
+                "wait": 1.0,
+                "share": 0.9,
+            },
         ),
         "fleet.Engine": (
             fleet.Engine,

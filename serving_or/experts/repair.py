@@ -108,9 +108,9 @@ def _in_place(old: np.ndarray, new: np.ndarray, gpus: int) -> np.ndarray:
     layers, n = old.shape
     before, after = old.reshape(layers, gpus, -1), new.reshape(layers, gpus, -1).copy()
     stays = (before[:, :, :, None] == after[:, :, None, :]) & (before >= 0)[..., None]
-    # the first of two equal experts of an illegal map
-    first = np.cumsum(stays, axis=2) == 1
-    stays &= first
+    # of equal experts on a GPU, in a map that is not legal, the first in either map
+    stays &= np.cumsum(stays, axis=2) == 1
+    stays &= np.cumsum(stays, axis=3) == 1
     moves = (stays.any(axis=3) & (before != after)).any(axis=2)
     for layer, gpu in np.argwhere(moves):
         was, now, same = before[layer, gpu], after[layer, gpu], stays[layer, gpu]

@@ -190,8 +190,7 @@ def faults(physical: Any, experts: int, gpus: int) -> list[str]:
             found += _faults_of_layer(layer, row, experts, max(1, row.size // gpus))
     return found
 
-# %% ../../nbs/experts/16_replicas.ipynb #dae36ec0
-#| code-fold: true
+
 def _faults_of_layer(layer: int, row: np.ndarray, experts: int, size: int) -> list[str]:
     "The faults of one layer whose GPUs have so many slots."
     found, held = [], [_expert(item) for item in row]
@@ -254,8 +253,7 @@ def legal_redundant(experts: int, gpus: int, nodes: int = 1, groups: int = 1) ->
     nodes, groups = _topology(experts, gpus, nodes, groups, whole(groups, "groups") > 1)
     return _legal(experts, gpus, nodes if groups > 1 else 1)
 
-# %% ../../nbs/experts/16_replicas.ipynb #9940d5aa
-#| code-fold: true
+
 def _divisors(number: int, of: int = 1) -> list[int]:
     "Those up to 10,000 that are multiples of a number, rising."
     return [d for d in range(of, min(number, 10_000) + 1, of) if number % d == 0]
@@ -318,7 +316,7 @@ def _slots(experts: int, gpus: int, redundant: Any, nodes: int, hierarchical: bo
         f" {_listed(near)}, ..., or gpus one of {_listed(fit, 20)}"
     )
 
-# %% ../../nbs/experts/16_replicas.ipynb #62d46cf4
+
 def spare_bytes(card: Card, redundant: int, weight_bits: float | None = None) -> np.ndarray:
     """Memory of the spare slots in each layer with experts, all GPUs together.
 
@@ -404,8 +402,7 @@ def replica_counts(loads: Any, slots: int, most: int | None = None) -> np.ndarra
         counts[row] = _capped(loads[row], slots, most)
     return counts
 
-# %% ../../nbs/experts/16_replicas.ipynb #d16a3a34
-#| code-fold: true
+
 def _capped(loads: np.ndarray, slots: int, most: int) -> np.ndarray:
     "Counts of one layer: who would get too many gets the most, and the others share the rest."
     counts, free = np.full(loads.size, most, np.int64), np.ones(loads.size, bool)
@@ -498,12 +495,13 @@ def _pairs(loads: np.ndarray, slots: int, gpus: int, most: int) -> np.ndarray:
     counts = _count_vectors(m, slots, most)
     best = np.zeros(layers)
     for layer, w in enumerate(loads):
-        share = np.repeat((w / counts).ravel(), counts.ravel()).reshape(-1, slots)
+        share = np.repeat((w / counts).ravel(), counts.ravel().astype(np.intp)).reshape(-1, slots)
         share.sort(axis=1)
         best[layer] = (share + share[:, ::-1]).max(axis=1).min()
     return best
 
 # %% ../../nbs/experts/16_replicas.ipynb #e361feab
+_BETTER = 1e-12  # relative; what a step must gain, and what a proof may be off by rounding
 _PRICES = np.array([1.0, 1.5, 2.0, 3.0, 5.0])  # of a slot; any numbers from 1 on prove something
 _LEVELS = 32  # thresholds of what is small
 _STEPS = 8  # halvings of the interval between bound and value
@@ -532,8 +530,8 @@ def partner_bound(
 
     Examples
     --------
-    >>> round(partner_bound([10, 10, 10, 1], slots=6, gpus=3, low=10.5, high=15), 1)
-    11.0
+    >>> round(partner_bound([9, 9, 9, 9, 1, 1], slots=6, gpus=3, low=13, high=18), 2)
+    18.0
     """
     loads = np.asarray(loads, float)
     most = min(gpus if most is None else most, slots - loads.size + 1)
@@ -552,7 +550,9 @@ def _no_partners(
     loads: np.ndarray, slots: int, gpus: int, most: int, level: float, small: np.ndarray
 ) -> bool:
     "Whether a price proves that no legal map has loads of at most this level."
-    t = small[(small > 0) & (small <= level / 2)][:, None]
+    # what is small, or what a large share leaves
+    t = np.concatenate([small, level - small * (1 - 1e-9), [level / 2]])
+    t = t[(t > 0) & (t <= level / 2)][:, None]
     # copies for a small share, for one that is not large, for one that fits at all
     fewest = [np.maximum(np.ceil(loads / of * (1 - _BETTER)), 1.0) for of in (t, level - t, level)]
     worth = [(1 - _PRICES), -_PRICES, -_PRICES - (slots // gpus - 1)]
@@ -600,13 +600,16 @@ def pack(loads: ArrayLike, counts: ArrayLike, gpus: int) -> np.ndarray:
         state.place(item[:, j], again[:, j] if again[:, j].any() else None)
     return state.physical.reshape(layers, n)
 
-# %% ../../nbs/experts/16_replicas.ipynb #bcf7f69c
-#| code-fold: true
+
 def _by_share(share: np.ndarray, counts: np.ndarray) -> np.ndarray:
     "The expert of each copy (layers, n), the largest share first, copies of an expert in a row."
     order = np.lexsort((-counts, -share), axis=-1)
     times = np.take_along_axis(counts, order, axis=1)
-    return np.repeat(order.ravel(), times.ravel()).reshape(len(share), -1).astype(np.int64)
+    return (
+        np.repeat(order.ravel(), times.ravel().astype(np.intp))
+        .reshape(len(share), -1)
+        .astype(np.int64)
+    )
 
 
 class _Open:
@@ -654,9 +657,8 @@ class _Open:
         raise AssertionError("a legal packing can always be completed")
 
 # %% ../../nbs/experts/16_replicas.ipynb #b2be195d
-_SWAPS = 1000  # of one layer, at most
+_SWAPS = 2_000_000  # pairs of slots that are compared for one layer, at most; 20 swaps at least
 _MOST_PAIRS = 4_000_000  # pairs of slots that are compared at once
-_BETTER = 1e-12  # relative; what a step must gain
 
 
 def swap(physical: ArrayLike, loads: ArrayLike, gpus: int, target: ArrayLike) -> np.ndarray:
@@ -686,7 +688,8 @@ def swap(physical: ArrayLike, loads: ArrayLike, gpus: int, target: ArrayLike) ->
     target = np.broadcast_to(np.asarray(target, float), len(loads))
     # layers that are looked at together: none when one alone would fill the memory
     together = _MOST_PAIRS // (gpus * part.shape[2] ** 2)
-    for _ in range(_SWAPS if part.shape[2] > 1 and together else 0):
+    swaps = min(1000, max(20, _SWAPS // (gpus * part.shape[2] ** 2)))
+    for _ in range(swaps if part.shape[2] > 1 and together else 0):
         rows = rows[part[rows].sum(axis=2).max(axis=1) > target[rows]]
         if not rows.size:
             break
@@ -699,8 +702,7 @@ def swap(physical: ArrayLike, loads: ArrayLike, gpus: int, target: ArrayLike) ->
             flat[rows, first], flat[rows, second] = flat[rows, second], flat[rows, first]
     return held.reshape(physical.shape)
 
-# %% ../../nbs/experts/16_replicas.ipynb #7c105fc8
-#| code-fold: true
+
 def _best_swaps(held: np.ndarray, part: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     "Of each layer (P, D, s): whether a swap helps, and the two slots of the one that helps most."
     layers, _, size = part.shape
@@ -709,10 +711,15 @@ def _best_swaps(held: np.ndarray, part: np.ndarray) -> tuple[np.ndarray, np.ndar
     top, mine, expert = load[row, hot], part[row, hot], held[row, hot]
     # by GPU, its slot, the slot of the hot one
     moved = mine[:, None, None, :] - part[:, :, :, None]
-    after = np.maximum(top[:, None, None, None] - moved, load[:, :, None, None] + moved)
-    same = held[:, :, :, None] == expert[:, None, None, :]
-    after[np.broadcast_to(same.any(axis=2)[:, :, None, :], after.shape)] = np.inf
-    after[np.broadcast_to(same.any(axis=3)[:, :, :, None], after.shape)] = np.inf
+    after = load[:, :, None, None] + moved
+    np.maximum(after, top[:, None, None, None] - moved, out=after)
+    # whose expert is on the other GPU already
+    there, here = np.zeros((2, *part.shape))
+    for slot in range(size):
+        there[held[:, :, slot, None] == expert[:, None, :]] = np.inf
+        here[held == expert[:, None, slot, None]] = np.inf
+    after += there[:, :, None, :]
+    after += here[:, :, :, None]
     best = after.reshape(layers, -1).argmin(axis=1)
     lowest = after.reshape(layers, -1)[row, best]
     return lowest < top * (1 - _BETTER), hot * size + best % size, best // size
@@ -722,7 +729,8 @@ _APART = 0.01  # relative distance to the target beyond which other counts are t
 _SPLITS = 32  # count vectors tried at the start
 _NEAR = 8  # experts that may give a copy, or take one, in a round
 _ROUNDS = 40
-_MOST_WORK = 10_000_000  # layers times slots times GPUs; beyond, only the best counts are tried
+_MOST_WORK = 20_000_000  # candidates times slots times GPUs that are tried for one layer
+_AT_ONCE = 2_000_000  # copies that are packed at once
 
 
 def recount(physical: ArrayLike, loads: ArrayLike, gpus: int, target: ArrayLike) -> np.ndarray:
@@ -748,19 +756,19 @@ def recount(physical: ArrayLike, loads: ArrayLike, gpus: int, target: ArrayLike)
     loads, physical = np.asarray(loads, float), np.array(physical, np.int64)
     target = np.broadcast_to(np.asarray(target, float), len(loads))
     value = gpu_loads(physical, loads, gpus).max(axis=1)
-    rows, candidates = np.flatnonzero(value > target), _split_counts
-    for _ in range(_ROUNDS):
+    tries = _MOST_WORK // (physical.shape[1] * gpus)
+    rows = np.flatnonzero(value > target)
+    row, counts = _split_counts(loads[rows], physical.shape[1], gpus, min(tries, _SPLITS))
+    _repacked(physical, value, loads, gpus, rows[row], counts)
+    for _ in range(min(_ROUNDS, tries // (2 * _NEAR**2))):
+        rows = rows[value[rows] > target[rows]]
         if not rows.size:
             break
-        row, counts = candidates(physical[rows], loads[rows], gpus)
-        row = rows[row]
-        better = _repacked(physical, value, loads, gpus, row, counts)
-        rows = better if candidates is _moved_counts else rows
-        rows, candidates = rows[value[rows] > target[rows]], _moved_counts
+        row, counts = _moved_counts(physical[rows], loads[rows], gpus)
+        rows = _repacked(physical, value, loads, gpus, rows[row], counts)
     return physical
 
-# %% ../../nbs/experts/16_replicas.ipynb #20414cc3
-#| code-fold: true
+
 def _repacked(
     physical: np.ndarray,
     value: np.ndarray,
@@ -772,26 +780,32 @@ def _repacked(
     "Pack candidates of layers; keep the best one where it is better; the layers that it bettered."
     if not row.size:
         return row
-    packed = pack(loads[row], counts, gpus)
-    reached = gpu_loads(packed, loads[row], gpus).max(axis=1)
+    step = max(1, _AT_ONCE // physical.shape[1])
+    reached = np.empty(row.size)
+    for i in range(0, row.size, step):
+        cut = slice(i, i + step)
+        packed = pack(loads[row[cut]], counts[cut], gpus)
+        reached[cut] = gpu_loads(packed, loads[row[cut]], gpus).max(axis=1)
     order = np.lexsort((reached, row))
     best = order[np.r_[True, row[order][1:] != row[order][:-1]]]
     best = best[reached[best] < value[row[best]] * (1 - _BETTER)]
-    physical[row[best]], value[row[best]] = packed[best], reached[best]
+    value[row[best]] = reached[best]
+    if best.size:
+        physical[row[best]] = pack(loads[row[best]], counts[best], gpus)
     return row[best]
 
 
 def _split_counts(
-    physical: np.ndarray, loads: np.ndarray, gpus: int
+    loads: np.ndarray, slots: int, gpus: int, tries: int
 ) -> tuple[np.ndarray, np.ndarray]:
     "Layer and counts: the first j spares go to the hottest experts, the others to those left out."
     layers, m = loads.shape
-    k, found = physical.shape[1] - m, []
-    for j in np.unique(np.linspace(0, k, min(k, _SPLITS) + 1).astype(int)):
+    k, found = slots - m, [np.ones((0, m), np.int64)]
+    for j in np.unique(np.linspace(0, k, min(k + 1, tries)).astype(int)):
         hot = replica_counts(loads, m + int(j), gpus)
         cold = replica_counts(np.where(hot > 1, 0.0, loads), m + k - int(j))
         found.append(hot + cold - 1)
-    row, counts = np.tile(np.arange(layers), len(found)), np.concatenate(found)
+    row, counts = np.tile(np.arange(layers), len(found) - 1), np.concatenate(found)
     legal = counts.max(axis=1) <= gpus
     return row[legal], counts[legal]
 
@@ -811,6 +825,7 @@ def _moved_counts(
         takers = np.flatnonzero(counts < gpus)
         takers = takers[np.argsort(-share[takers], kind="stable")[:_NEAR]]
         hot = physical[layer].reshape(gpus, -1)[hottest[layer]]
+        hot = hot[np.argsort(-share[hot], kind="stable")[:_NEAR]]
         pairs = {(g, t) for g in givers for t in hot[counts[hot] < gpus]}
         pairs |= {(g, t) for g in hot[counts[hot] > 1] for t in takers}
         for giver, taker in sorted(pairs):
@@ -822,6 +837,7 @@ def _moved_counts(
     return np.array(row, np.intp), np.array(found, np.int64).reshape(-1, loads.shape[1])
 
 # %% ../../nbs/experts/16_replicas.ipynb #babdb6e4
+#| code-fold: true
 _MOST_COLUMNS = 50_000  # of a layer's program
 
 
@@ -859,8 +875,7 @@ def _whole_groups(b: Builder, x: np.ndarray, nodes: int, groups: int) -> None:
     node, group = np.arange(gpus) // (gpus // nodes), np.arange(m) // (m // groups)
     b.rows((gpus, m), (1.0, x), (-1.0, z[node[:, None], group]), high=0.0)
 
-# %% ../../nbs/experts/16_replicas.ipynb #23cc2b8f
-#| code-fold: true
+
 def _solved(
     loads: np.ndarray, physical: np.ndarray, bound: float, size: tuple, clock: Clock
 ) -> tuple[np.ndarray, float]:
@@ -914,7 +929,8 @@ def _groups_to_nodes(loads: np.ndarray, nodes: int, groups: int) -> np.ndarray:
     experts = packed[:, :, None] * (m // groups) + inside
     return experts.reshape(layers, nodes, m // nodes)
 
-# %% ../../nbs/experts/16_replicas.ipynb #3a99e74a
+
+_BETWEEN = 4  # layers that are improved between two looks at the clock
 STEPS = ("packing", "swaps", "copies", "program")  # in the order in which they are tried
 
 
@@ -925,18 +941,19 @@ def _packed(
     counts = replica_counts(loads, slots, gpus)
     physical, step = pack(loads, counts, gpus), np.zeros(len(loads), np.intp)
     value = gpu_loads(physical, loads, gpus).max(axis=1)
-    several = gpus < slots != loads.shape[1] and loads.shape[0] * slots * gpus <= _MOST_WORK
+    several = gpus < slots != loads.shape[1]
+    # all layers at once, or a few between two looks at the clock
+    together = len(loads) if np.isinf(clock.limit) else _BETWEEN
     for kind, better in ((1, swap), (2, recount), (1, swap)) if several else ((1, swap),):
-        open_ = np.flatnonzero(value > target * (1 + _APART * (kind == 2)))
-        if clock.over():
-            break
-        if not open_.size:
-            continue
-        found = better(physical[open_], loads[open_], gpus, target[open_])
-        reached = gpu_loads(found, loads[open_], gpus).max(axis=1)
-        won = reached < value[open_] * (1 - _BETTER)
-        physical[open_[won]], value[open_[won]] = found[won], reached[won]
-        step[open_[won]] = kind
+        rows = np.flatnonzero(value > target * (1 + _APART * (kind == 2)))
+        for open_ in (rows[i : i + together] for i in range(0, rows.size, together)):
+            if clock.over():
+                break
+            found = better(physical[open_], loads[open_], gpus, target[open_])
+            reached = gpu_loads(found, loads[open_], gpus).max(axis=1)
+            won = reached < value[open_] * (1 - _BETTER)
+            physical[open_[won]], value[open_[won]] = found[won], reached[won]
+            step[open_[won]] = kind
     return physical, step
 
 # %% ../../nbs/experts/16_replicas.ipynb #c3ac1e87
@@ -974,7 +991,7 @@ class ReplicaPlan(Result):
     --------
     >>> plan = ReplicaPlan([[0, 1, 2, 0]], [[6, 2, 1]], gpus=2)
     >>> plan.value, plan.bound, plan.counts.tolist()
-    (5.0, 4.5, [[2, 1, 1]])
+    (5.0, 5.0, [[2, 1, 1]])
     """
 
     physical: np.ndarray
@@ -1140,67 +1157,6 @@ class ReplicaPlan(Result):
             ylabel="load",
         )
 
-# %% ../../nbs/experts/16_replicas.ipynb #47515da4
-#| code-fold: true
-POLICIES = ("global", "hierarchical")
-_TINY = float(np.finfo(float).tiny)
-_MOST_SLOTS = 20_000_000
-
-
-def _check_loads(loads: Any) -> np.ndarray:
-    "Loads of layers and experts whose sums are numbers."
-    loads = check_loads(loads, ndim=2)
-    if not len(loads):
-        raise ValueError(f"loads has shape {loads.shape}; it must have at least one layer")
-    with np.errstate(over="ignore"):
-        if not np.isfinite(loads.sum()):
-            raise ValueError("loads sums to inf; divide all of them by a large number")
-    return loads
-
-
-def _check_legal(physical: np.ndarray, experts: int, gpus: int) -> None:
-    "Refuse a map with a fault; the first one is named."
-    inside = physical.size > 0 and physical.shape[1] % gpus == 0 and physical.max() < experts
-    if inside and counts_of(physical, experts).min() > 0 and not duplicates(physical, gpus).any():
-        return
-    wrong = faults(physical, experts, gpus)
-    more = f" ({len(wrong) - 1} more faults)" if len(wrong) > 1 else ""
-    raise ValueError(f"physical is no legal map: {wrong[0]}{more}")
-
-
-def _check_size(slots: int) -> None:
-    "Refuse what would fill the memory."
-    if slots > _MOST_SLOTS:
-        raise TooLarge(
-            f"all layers have {slots} slots together; at most {_MOST_SLOTS} are planned at once",
-            size=slots,
-            limit=_MOST_SLOTS,
-        )
-
-
-def _named(names: Any, name: str, count: int) -> tuple | None:
-    "Names, one for each; None stays None."
-    if names is None:
-        return None
-    if not isinstance(names, list | tuple | np.ndarray) or np.ndim(names) == 0:
-        raise ValueError(f"{name} is {names!r:.60}; it must be a list of {count} names")
-    if len(names) != count:
-        raise ValueError(f"{name} has length {len(names)}; it must have length {count}")
-    return tuple(names)
-
-
-def _least(
-    loads: np.ndarray, slots: int, gpus: int, nodes: int, groups: int, policy: str
-) -> np.ndarray:
-    "The largest of the bounds for this policy, of each layer."
-    if policy == "global":
-        return np.max(list(packing_bounds(loads, slots, gpus).values()), axis=0)
-    m, most = loads.shape[1], gpus // nodes
-    # an expert stays on its node, and a node has its part of the slots
-    spare = (slots - m) // nodes
-    whole_ = packing_bounds(loads, slots, gpus, min(most, 1 + spare))
-    return np.max([*whole_.values(), _node_bound(loads, gpus, nodes, groups)], axis=0)
-
 # %% ../../nbs/experts/16_replicas.ipynb #225ba47d
 def rebuild(
     loads: Any,
@@ -1293,6 +1249,66 @@ def rebuild(
 
 # %% ../../nbs/experts/16_replicas.ipynb #5c406098
 #| code-fold: true
+POLICIES = ("global", "hierarchical")
+_TINY = float(np.finfo(float).tiny)
+_MOST_SLOTS = 20_000_000
+
+
+def _check_loads(loads: Any) -> np.ndarray:
+    "Loads of layers and experts whose sums are numbers."
+    loads = check_loads(loads, ndim=2)
+    if not len(loads):
+        raise ValueError(f"loads has shape {loads.shape}; it must have at least one layer")
+    with np.errstate(over="ignore"):
+        if not np.isfinite(loads.sum()):
+            raise ValueError("loads sums to inf; divide all of them by a large number")
+    return loads
+
+
+def _check_legal(physical: np.ndarray, experts: int, gpus: int) -> None:
+    "Refuse a map with a fault; the first one is named."
+    inside = physical.size > 0 and physical.shape[1] % gpus == 0 and physical.max() < experts
+    if inside and counts_of(physical, experts).min() > 0 and not duplicates(physical, gpus).any():
+        return
+    wrong = faults(physical, experts, gpus)
+    more = f" ({len(wrong) - 1} more faults)" if len(wrong) > 1 else ""
+    raise ValueError(f"physical is no legal map: {wrong[0]}{more}")
+
+
+def _check_size(slots: int) -> None:
+    "Refuse what would fill the memory."
+    if slots > _MOST_SLOTS:
+        raise TooLarge(
+            f"all layers have {slots} slots together; at most {_MOST_SLOTS} are planned at once",
+            size=slots,
+            limit=_MOST_SLOTS,
+        )
+
+
+def _named(names: Any, name: str, count: int) -> tuple | None:
+    "Names, one for each; None stays None."
+    if names is None:
+        return None
+    if not isinstance(names, list | tuple | np.ndarray) or np.ndim(names) == 0:
+        raise ValueError(f"{name} is {names!r:.60}; it must be a list of {count} names")
+    if len(names) != count:
+        raise ValueError(f"{name} has length {len(names)}; it must have length {count}")
+    return tuple(names)
+
+
+def _least(
+    loads: np.ndarray, slots: int, gpus: int, nodes: int, groups: int, policy: str
+) -> np.ndarray:
+    "The largest of the bounds for this policy, of each layer."
+    if policy == "global":
+        return np.max(list(packing_bounds(loads, slots, gpus).values()), axis=0)
+    m, most = loads.shape[1], gpus // nodes
+    # an expert stays on its node, and a node has its part of the slots
+    spare = (slots - m) // nodes
+    whole_ = packing_bounds(loads, slots, gpus, min(most, 1 + spare))
+    return np.max([*whole_.values(), _node_bound(loads, gpus, nodes, groups)], axis=0)
+
+
 def _placed(
     loads: np.ndarray, size: tuple, bounds: np.ndarray, tolerance: float, clock: Clock
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -1357,3 +1373,28 @@ def _exactly(
         if (found != physical[layer]).any():
             physical[layer], step[layer] = found, STEPS.index("program")
     return physical, bounds, step
+
+# %% ../../nbs/experts/16_replicas.ipynb #898c96aa
+#| code-fold: true
+def _crowd(spares: int, skew: float) -> tuple[np.ndarray, np.ndarray, ReplicaPlan]:
+    "Loads of 24 experts, the map in order of their numbers, and the plan for eight GPUs."
+    heat = np.arange(1, 25) ** -float(skew)
+    loads = (100 * heat / heat.sum())[None, np.arange(24) * 7 % 24]
+    in_order = np.arange(24 + spares)[None] % 24
+    return loads, in_order, rebuild(loads, 8, spares)
+
+
+def spares_on_gpus(spares: int = 0, skew: float = 0.8) -> Picture:
+    """Load of eight GPUs with 24 experts and some spare slots, in order and planned."""
+    from serving_or.tools.plots import bars
+
+    loads, in_order, plan = _crowd(int(spares), skew)
+    before, after = gpu_loads(in_order, loads, 8)[0], plan.gpu_loads[0]
+    over = [8 * on.max() / 100 for on in (before, after)]
+    return bars(
+        [f"GPU {d}" for d in range(8)],
+        {"in order": before, "planned": after},
+        marks={"bound": float(plan.bounds[0]), "mean": 12.5},
+        title=f"largest over mean: {over[0]:.2f} in order, {over[1]:.3f} planned",
+        ylabel="load, % of all",
+    )

@@ -3,14 +3,15 @@
 Staffing under randomness, fleets of mixed GPUs, and batching with a growing KV cache.
 """
 
-from .gpu_mix import (
-    Fleet,
-    GpuMix,
-    mix,
-    read_fleet,
-    roofline,
-    slices_of,
-    write_fleet,
+from .batching_policies import AMax, AMin, Aging, GBA, GSA, SmallestVolume, SortedF
+from .gpu_mix import Fleet, GpuMix, mix, read_fleet, roofline, slices_of, write_fleet
+from .bursts import (
+    TraceStaffing,
+    dispersion,
+    gg_wait,
+    simulate_queue,
+    squared_cv,
+    staff_trace,
 )
 from .kv_cache import (
     Batching,
@@ -35,6 +36,7 @@ from .load_dependent_service import (
     largest_rate,
     simulate_steps,
 )
+from .lookahead import Hindsight, hindsight, hindsight_bound
 from .staffing import (
     Queue,
     Staffing,
@@ -60,6 +62,12 @@ __all__ = [
     "halfin_whitt",
     "square_root_staffing",
     "continuous_staffing",
+    "dispersion",
+    "squared_cv",
+    "simulate_queue",
+    "gg_wait",
+    "staff_trace",
+    "TraceStaffing",
     "Engine",
     "BatchingServer",
     "batching_server",
@@ -86,4 +94,14 @@ __all__ = [
     "Batching",
     "volume_bound",
     "cache_tokens",
+    "SmallestVolume",
+    "SortedF",
+    "Aging",
+    "AMax",
+    "AMin",
+    "GSA",
+    "GBA",
+    "Hindsight",
+    "hindsight",
+    "hindsight_bound",
 ]

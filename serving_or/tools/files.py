@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['KB', 'MB', 'GB', 'KIB', 'MIB', 'GIB', 'SIZES', 'TIMES', 'a_size', 'a_time', 'Size', 'Time', 'Name', 'Count',
            'MOST_BYTES', 'MOST_DEPTH', 'MOST_SHOWN', 'MOST_NOTED', 'quantity', 'Mistake', 'BadFile', 'Kind', 'Number',
-           'Whole', 'Quantity', 'Text', 'OneOf', 'Flag', 'Either', 'Entries', 'schema', 'Document', 'parse', 'load',
-           'required', 'fit', 'read', 'numbered', 'distinct']
+           'Whole', 'Quantity', 'Text', 'OneOf', 'Flag', 'Either', 'Entries', 'schema', 'Document', 'parse',
+           'read_text', 'load', 'required', 'fit', 'read', 'numbered', 'distinct']
 
 # %% ../../nbs/tools/04_files.ipynb #01624da8
 #| code-fold: true
@@ -848,6 +848,42 @@ def parse(
 
 # %% ../../nbs/tools/04_files.ipynb #2c511b9a
 #| code-fold: true
+def read_text(path: str | PathLike, most_bytes: int = MOST_BYTES) -> str:
+    """The text of an ordinary file in UTF-8.
+
+    Parameters
+    ----------
+    path : str or Path
+    most_bytes : int
+        The largest size of the file.
+
+    Returns
+    -------
+    str
+
+    Raises
+    ------
+    BadFile
+        When it is no ordinary file, too large, or not UTF-8.
+    OSError
+        When it cannot be opened.
+    """
+    path = Path(path)
+    nothing = Document(str(path), None)
+    if path.exists() and not path.is_dir() and not path.is_file():
+        nothing.refuse([((), 1, "is a device or a pipe", "an ordinary file")])
+    with path.open("rb") as file:
+        raw = file.read(most_bytes + 1)
+    if len(raw) > most_bytes:
+        nothing.refuse([((), 1, "is too large", f"at most {most_bytes:,} bytes")])
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        nothing.refuse([((), line, f"has the byte {raw[error.start]:#04x} here", "UTF-8")])
+        raise
+
+
 def load(path: str | PathLike, most_bytes: int = MOST_BYTES) -> Document:
     """Read a YAML or JSON file without a schema; ``.json`` is JSON, everything else YAML.
 
@@ -868,20 +904,8 @@ def load(path: str | PathLike, most_bytes: int = MOST_BYTES) -> Document:
     OSError
         When it cannot be opened.
     """
-    path = Path(path)
-    nothing = Document(str(path), None)
-    if path.exists() and not path.is_dir() and not path.is_file():
-        nothing.refuse([((), 1, "is a device or a pipe", "an ordinary file")])
-    with path.open("rb") as file:
-        raw = file.read(most_bytes + 1)
-    if len(raw) > most_bytes:
-        nothing.refuse([((), 1, "is too large", f"at most {most_bytes:,} bytes")])
-    try:
-        text = raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        nothing.refuse([((), line, f"has the byte {raw[error.start]:#04x} here", "UTF-8")])
-    return parse(text, str(path), path.suffix.lower() == ".json", most_bytes)
+    text = read_text(path, most_bytes)
+    return parse(text, str(path), Path(path).suffix.lower() == ".json", most_bytes)
 
 # %% ../../nbs/tools/04_files.ipynb #7c8142c4
 #| code-fold: true

@@ -1,21 +1,438 @@
-"""What the chapter claims, on many numbers; and what it refuses."""
+"""What every command promises: codes, streams, files, help; some of it in real processes."""
 
+import inspect
+import json
+import os
+import re
+import resource
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from typer.testing import CliRunner
 
-from serving_or.cli.app import in_app
+from serving_or import __version__
+from serving_or.cli.app import (
+    EXITS,
+    PARTS,
+    command_line,
+    commands,
+    exit_code,
+    group_of,
+    sections,
+    texts_of,
+)
+from serving_or.tools.answers import Infeasible, NotFound, Record, TooLarge
+from tests.tree import ROOT
 
-moderate = st.integers(0, 10**6)
+MAIN = "from serving_or.cli.app import main; main()"
+ALL = [(part, name) for part in PARTS for name in commands(part)]
+# a command that takes for ever, one that fails, in a process of its own
+SLOW = """
+import serving_or.cli.fleet as fleet, time, sys
+
+def fleet_slow():
+    "Sleep."
+    print("begun", file=sys.stderr, flush=True)
+    time.sleep(60)
+
+fleet.fleet_slow = fleet_slow
+fleet.__all__.append("fleet_slow")
+"""
 
 
-@given(moderate, moderate)
-def test_time_and_rate_count_alike(rate, time):
-    assert in_app(rate, time) == in_app(time, rate)
-    assert in_app(2 * rate, time) == 2 * in_app(rate, time)
+@dataclass(frozen=True, eq=False)
+class Answer(Record):
+    """An answer of the commands below."""
+
+    name: str
+    values: np.ndarray
+    faults: tuple = ()
+
+    def summary(self):
+        return f"the answer to {self.name}"
 
 
-@pytest.mark.parametrize("rate, time", [(-1, 1), (1, -1)])
-def test_a_negative_number_is_refused(rate, time):
-    with pytest.raises(ValueError, match="at least 0"):
-        in_app(rate, time)
+def ask(
+    name: str, times: int = 1, *, level: float, kind: Literal["a-b", "c"] = "c", bare: bool = False
+):
+    """Ask something.
+
+    And say more
+    about it.
+
+    Parameters
+    ----------
+    name : str
+        What is asked.
+    times : int
+        How often.
+    level : float
+        How ``loud``, in
+        decibels.
+    kind : {"a-b", "c"}
+        Of which kind.
+    bare : bool
+        Without more.
+
+    Returns
+    -------
+    Answer
+
+    Examples
+    --------
+    >>> 1 + 1
+    2
+
+    $ serving-or demo ask --level 1 why
+    """
+    return Answer(f"{name}, {times}, {level}, {kind}, {bare}", np.arange(3.0))
+
+
+def fail(kind: str, *, service_time: float = 0.0):
+    """Fail.
+
+    Parameters
+    ----------
+    kind : str
+        How.
+    service_time : float
+        A number.
+    """
+    raise {
+        "infeasible": Infeasible("no fleet is large enough"),
+        "lost": NotFound("nothing was found"),
+        "large": TooLarge("too many"),
+        "value": ValueError("service_time is -1.0; it must be a finite number, at least 0"),
+        "argument": ValueError("kind is 'argument'; it must be 'value'"),
+        "empty": ValueError(),
+        "lines": ValueError("a.yaml:1: x is y\na.yaml:2: y is \x1b[2J"),
+        "file": FileNotFoundError(2, "No such file or directory", "a.csv"),
+        "package": ModuleNotFoundError("torch is not installed"),
+        "ours": ZeroDivisionError("division by zero"),
+        "pipe": BrokenPipeError(32, "Broken pipe"),
+        "stop": KeyboardInterrupt(),
+        "memory": MemoryError(),
+    }[kind]
+
+
+def check(*, faults: int = 0):
+    """Check something.
+
+    Parameters
+    ----------
+    faults : int
+        How many are found.
+    """
+    return Answer("check", np.zeros(0), tuple("abc"[:faults]))
+
+
+def copy(text: str, *, output: Path | None = None, verbose: bool = False, again: list[str] = ()):
+    """Write a file itself.
+
+    Parameters
+    ----------
+    text : str
+        What it says.
+    output : Path
+        Where.
+    verbose : bool
+        Say more.
+    again : list of str
+        More lines.
+    """
+    if output is not None:
+        output.write_text(text)
+    return f"{text} {verbose} {list(again)}"
+
+
+DEMO = group_of({"ask": ask, "fail": fail, "check": check, "copy": copy})
+
+
+def run(*arguments, app=DEMO):
+    return CliRunner().invoke(app, list(map(str, arguments)))
+
+
+def process(*arguments, code=MAIN, **more):
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    more = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | more
+    return subprocess.run(command, env=environment, text=True, timeout=60, **more)
+
+
+# A function is a command
+
+
+def test_a_call_reaches_the_function_and_its_answer_the_output():
+    done = run("ask", "why", "--level", 2)
+    assert done.exit_code == 0 and done.stderr == ""
+    assert done.stdout == "the answer to why, 1, 2.0, c, False\n"
+    done = run("ask", "why", 3, "--level", "-1e-3", "--kind", "a-b", "--bare")
+    assert done.stdout == "the answer to why, 3, -0.001, a-b, True\n"
+
+
+def test_json_is_the_record_itself(tmp_path):
+    done = run("ask", "wäy", "--level", 2, "--json")
+    kept = tmp_path / "answer.json"
+    kept.write_text(done.stdout, encoding="utf-8")
+    assert Answer.load(kept) == ask("wäy", level=2.0)
+    assert json.loads(done.stdout)["name"] == "wäy, 1, 2.0, c, False" and done.stderr == ""
+
+
+def test_the_file_is_the_record_and_the_output_its_summary(tmp_path):
+    kept = tmp_path / "answer.json"
+    done = run("ask", "why", "--level", 2, "-o", kept)
+    assert Answer.load(kept) == ask("why", level=2.0) and done.stdout.startswith("the answer")
+    assert done.stderr == f"serving-or: {kept} is written\n"
+    both = run("ask", "why", "--level", 2, "--json", "--output", kept)
+    assert both.stdout == kept.read_text()
+
+
+def test_a_command_may_write_its_file_itself(tmp_path):
+    kept = tmp_path / "copy.txt"
+    done = run("copy", "hello", "-o", kept, "--again", "x", "--again", "y", "--verbose")
+    assert kept.read_text() == "hello" and done.stdout == "hello True ['x', 'y']\n"
+    # no terminal, no progress
+    assert run("copy", "hello").stdout == "hello False []\n"
+    assert json.loads(run("copy", "hello", "--json").stdout) == "hello False []"
+
+
+def test_faults_end_with_one():
+    assert run("check").exit_code == 0
+    done = run("check", "--faults", 2, "--json")
+    assert done.exit_code == 1 and json.loads(done.stdout)["faults"] == ["a", "b"]
+
+
+def test_help_says_everything():
+    text = run("ask", "--help").stdout
+    for words in ("Ask something.", "And say more about it.", "What is asked.", "NAME", "TIMES"):
+        assert words in text
+    assert "How loud, in decibels." in " ".join(text.split()) and "required" in text
+    assert "a-b" in text and "$ serving-or demo ask --level 1 why\n" in text and ">>>" not in text
+    assert "Ask something." in run("--help").stdout
+
+
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        (["ask", "why"], "--level"),
+        (["ask", "--level", "2"], "NAME"),
+        (["ask", "why", "--level", "high"], "--level"),
+        (["ask", "why", "--level", "2", "--kind", "d"], "a-b"),
+        (["ask", "why", "2.5", "--level", "2"], "TIMES"),
+        (["ask", "why", "--levle", "2"], "--levle"),
+        (["ask", "why", "2", "3", "--level", "2"], "3"),
+        (["tell"], "tell"),
+    ],
+)
+def test_a_wrong_line_is_told_and_ends_with_two(arguments, said):
+    done = run(*arguments)
+    assert done.exit_code == 2 and done.stdout == "" and said in done.stderr
+
+
+def test_sections_of_a_docstring():
+    found = sections(inspect.getdoc(ask))
+    assert list(found) == ["", "Parameters", "Returns", "Examples"]
+    assert texts_of(found["Parameters"])["level"] == "How loud, in decibels."
+    assert sections("") == {"": []} and texts_of([]) == {}
+
+
+# Errors
+
+
+@pytest.mark.parametrize(
+    "kind, code, said",
+    [
+        ("infeasible", 1, "no fleet is large enough"),
+        ("lost", 1, "nothing was found"),
+        ("large", 2, "too many"),
+        ("value", 2, "--service-time is -1.0; it must be a finite number, at least 0"),
+        ("argument", 2, "KIND is 'argument'; it must be 'value'"),
+        ("empty", 2, "ValueError"),
+        ("file", 2, "a.csv: No such file or directory"),
+        ("package", 2, "torch is not installed"),
+        ("stop", 130, "stopped"),
+        ("ours", 70, "internal error: ZeroDivisionError: division by zero (--debug shows where)"),
+        ("memory", 70, "internal error: MemoryError: MemoryError (--debug shows where)"),
+    ],
+)
+def test_an_error_is_a_code_and_a_line(kind, code, said, tmp_path):
+    kept = tmp_path / "old.json"
+    kept.write_text("old")
+    done = run("fail", kind, "-o", kept, "--json")
+    assert (done.exit_code, done.stdout, done.stderr) == (code, "", f"serving-or: {said}\n")
+    assert kept.read_text() == "old" and os.listdir(tmp_path) == ["old.json"]
+    assert code in EXITS
+
+
+def test_each_line_of_a_message_is_ours_and_obeys_nobody():
+    done = run("fail", "lines")
+    assert done.stderr == "serving-or: a.yaml:1: x is y\nserving-or: a.yaml:2: y is \\x1b[2J\n"
+
+
+def test_a_pipe_that_nobody_reads_is_no_error():
+    done = run("fail", "pipe")
+    assert (done.exit_code, done.stderr) == (141, "")
+
+
+def test_debug_shows_where():
+    done = run("fail", "value", "--debug")
+    assert done.exit_code == 2 and "Traceback" in done.stderr and "in fail" in done.stderr
+    assert "Traceback" not in run("fail", "ours").stderr
+
+
+def test_codes_are_told():
+    assert {exit_code(e) for e in (Infeasible("a"), ValueError(), OSError(), EOFError())} == {
+        1,
+        2,
+        70,
+    }
+    assert set(EXITS) == {0, 1, 2, 70, 130, 141}
+
+
+# Files
+
+
+@pytest.mark.parametrize("place", ["", "none/a.json", "file/a.json"])
+def test_a_place_that_cannot_be_written_is_refused_before_the_run(place, tmp_path):
+    (tmp_path / "file").write_text("old")
+    # the command would end with 70
+    done = run("fail", "ours", "-o", tmp_path / place)
+    assert done.exit_code == 2 and "--output must be" in done.stderr and done.stdout == ""
+    assert (tmp_path / "file").read_text() == "old" and os.listdir(tmp_path) == ["file"]
+
+
+def test_a_folder_without_permission(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    done = run("ask", "why", "--level", 1, "-o", tmp_path / "a.json")
+    assert done.exit_code == 2 and "cannot be written to" in done.stderr
+    assert not os.listdir(tmp_path)
+
+
+def test_a_device_is_left_alone(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    assert run("ask", "why", "--level", 1, "-o", pipe).exit_code == 2 and pipe.is_fifo()
+
+
+# Processes
+
+
+def test_the_version_and_the_help_of_a_real_process():
+    done = process("--version")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"serving-or {__version__}\n", "")
+    text = process("--help").stdout
+    assert all(part in text for part in PARTS) and "--install-completion" in text
+    assert all(len(line) <= 100 for line in text.splitlines()) and "\x1b" not in text
+    assert all(ord(c) < 128 for c in text)
+
+
+def test_the_help_is_quick_and_loads_no_part():
+    """At most 0.6 s of processor time where it takes 0.2 s: three times for a slow machine."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    code = f"import sys\ntry: {MAIN}\nfinally: print(*sys.modules, file=sys.stderr)"
+    loaded = set(process("--help", code=code).stderr.split())
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    heavy = {"pandas", "scipy", "matplotlib", "networkx", "cvxpy", "highspy", "pydantic", "rich"}
+    parts = {f"serving_or.{part}" for part in ("fleet", "experts", "blocks")}
+    assert not loaded & (heavy | parts) and "numpy" in loaded and spent <= 0.6
+
+
+def test_ctrl_c_ends_it_at_once(tmp_path):
+    kept = tmp_path / "old.json"
+    kept.write_text("old")
+    command = [sys.executable, "-c", SLOW + MAIN, "fleet", "slow", "-o", kept]
+    running = subprocess.Popen(
+        command,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert running.stderr.readline() == "begun\n"
+    running.send_signal(signal.SIGINT)
+    begun = time.monotonic()
+    said = running.communicate(timeout=30)
+    assert running.returncode == 130 and said == ("", "serving-or: stopped\n")
+    assert time.monotonic() - begun < 20 and os.listdir(tmp_path) == ["old.json"]
+    assert kept.read_text() == "old"
+
+
+def test_a_reader_that_goes_away():
+    read, write = os.pipe()
+    os.close(read)
+    done = process("--help", stdout=write)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="skipped: no /dev/full")
+def test_a_full_disk():
+    with open("/dev/full", "w") as full:
+        done = process("--help", stdout=full)
+    assert done.returncode == 2 and "No space left" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_a_terminal_without_the_character(encoding):
+    code = MAIN.replace("main()", "_put('α é ' + chr(92) + '\\n')").replace(
+        "import main", "import _put"
+    )
+    environment = {"PYTHONPATH": str(ROOT), "PYTHONIOENCODING": encoding, "PATH": ""}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True)
+    shown = done.stdout.decode(encoding)
+    assert shown == ("α é \\\n" if encoding == "utf-8" else "\\u03b1 \\u00e9 \\\n")
+
+
+def test_completion_is_typers():
+    words = {
+        "_SERVING_OR_COMPLETE": "complete_bash",
+        "COMP_WORDS": "serving-or f",
+        "COMP_CWORD": "1",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", MAIN],
+        env=os.environ | words | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.split() == ["fleet"]
+
+
+def test_the_lines_of_the_readme_run(tmp_path):
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    lines = re.findall(r"^serving-or (.*?)(?:  #.*)?$", text, re.M)
+    assert len(lines) >= 3
+    for line in lines:
+        done = process(*line.split(), cwd=tmp_path)
+        assert done.returncode == 0 and done.stdout, done.stderr
+
+
+# Every command
+
+
+@pytest.mark.parametrize("part, name", ALL, ids=" ".join)
+def test_every_command_is_told_in_full(part, name):
+    function = commands(part)[name]
+    told = sections(function.__doc__)
+    texts = texts_of(told["Parameters"])
+    parameters = inspect.signature(function).parameters
+    assert list(texts) == list(parameters) and all(texts.values())
+    done = run(part, name, "--help", app=command_line())
+    said = " ".join(done.stdout.split())
+    assert done.exit_code == 0 and told[""][0] in said
+    for parameter in parameters.values():
+        option = parameter.kind is parameter.KEYWORD_ONLY
+        spelled = f"--{parameter.name.replace('_', '-')}" if option else parameter.name.upper()
+        assert spelled in said and texts[parameter.name] in said
+    for option in ("--json", "--debug", "-o", "--help"):
+        assert option in said
+    assert any(line.strip().startswith("$ serving-or") for line in told["Examples"])

@@ -12,7 +12,7 @@ import os
 import sys
 import types
 import typing
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from unittest import mock
 
@@ -130,3 +130,85 @@ def ascend_worker():
     torch.npu = types.SimpleNamespace(device_count=lambda: 16)
     worker = load("vllm_ascend.eplb.core.eplb_worker")
     return worker.EplbWorker.__new__(worker.EplbWorker)
+
+
+def recorder(table, experts, gpus, rank, mode, folder, buffer=8):
+    """SGLang's recorder of one rank: a function that records a pass, and one that dumps.
+
+    A pass is a list of arrays (tokens, k) of physical experts, one a layer; None is a dense layer.
+    """
+    import torch
+
+    context = load("sglang.srt.runtime_context")
+    moe = types.SimpleNamespace(
+        expert_distribution_recorder_mode=mode,
+        expert_distribution_recorder_buffer_size=buffer,
+        moe_a2a_backend="none",
+        deepep_mode="normal",
+        eplb_min_rebalancing_utilization_threshold=1.0,
+    )
+    overlap = types.SimpleNamespace(enable_two_batch_overlap=False)
+    context.get_exec = lambda: types.SimpleNamespace(moe=moe, overlap=overlap)
+    context.get_schedule = lambda: types.SimpleNamespace(chunked_prefill_size=64)
+    context.get_device = lambda: types.SimpleNamespace(device="cpu")
+    context.get_platform = lambda: types.SimpleNamespace(is_hip=False)
+    context.reports_expert_balancedness = lambda: False
+    utils = load("sglang.srt.utils")
+    utils.Withable, utils.get_device = Withable, lambda: "cpu"
+    distribution = load("sglang.srt.eplb.expert_distribution")
+    for module in (context, utils):
+        for name in vars(module):
+            if hasattr(distribution, name) and not name.startswith("__"):
+                setattr(distribution, name, getattr(module, name))
+    distribution.get_device_namespace = context.get_device
+    distribution.envs.SGLANG_EXPERT_DISTRIBUTION_RECORDER_DIR.get = lambda: str(folder)
+    distribution.time.sleep(0.001)
+    torch.get_device_module = lambda: types.SimpleNamespace(
+        is_current_stream_capturing=lambda: False, empty_cache=lambda: None
+    )
+    torch.distributed.all_reduce = lambda tensor, op=None: None
+    slots = torch.as_tensor(table)
+    where = types.SimpleNamespace(
+        num_layers=slots.shape[0],
+        num_physical_experts=slots.shape[1],
+        num_local_physical_experts=slots.shape[1] // gpus,
+        num_logical_experts=experts,
+        physical_to_logical_map=slots,
+        ep_size=gpus,
+    )
+    made = distribution.ExpertDistributionRecorder.init_new(where, rank)
+    made.start_record()
+
+    def take(at, layers):
+        tokens = next(len(ids) for ids in layers if ids is not None)
+        batch = types.SimpleNamespace(
+            input_ids=torch.arange(tokens),
+            positions=torch.arange(tokens),
+            extend_seq_lens_cpu=[tokens],
+            forward_mode=types.SimpleNamespace(value=1),
+        )
+        with made.with_forward_pass(at, batch):
+            for layer, ids in enumerate(layers):
+                if ids is not None:
+                    with made.with_current_layer(layer):
+                        made.on_select_experts(topk_ids=torch.as_tensor(ids))
+
+    return take, made.dump_record
+
+
+class Withable:
+    """SGLang's holder of a value within a with statement."""
+
+    def __init__(self):
+        self.value = None
+
+    def with_value(self, value):
+        @contextmanager
+        def held():
+            self.value, before = value, self.value
+            try:
+                yield
+            finally:
+                self.value = before
+
+        return held()
