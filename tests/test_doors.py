@@ -320,6 +320,46 @@ def fleet_calls():
             fleet.continuous_staffing,
             {"a": [3.0, 30.0], "waiting": 0.1},
         ),
+        "fleet.dispersion": (
+            fleet.dispersion,
+            {"arrivals": [0.0, 0.5, 1.0, 2.5, 3.5], "window": 1.0},
+        ),
+        "fleet.squared_cv": (fleet.squared_cv, {"values": [1.0, 3.0, 2.0]}),
+        "fleet.simulate_queue": (
+            fleet.simulate_queue,
+            {"arrivals": [0.0, 1.0, 1.0, 2.0], "services": [3.0, 3.0, 1.0, 1.0], "gpus": 2},
+        ),
+        "fleet.gg_wait": (
+            fleet.gg_wait,
+            {
+                "gpus": [3.0, 4.0],
+                "rate": [1.0, 2.0],
+                "service_time": 1.5,
+                "arrival_cv2": 2.0,
+                "service_cv2": 0.5,
+                "share": 0.9,
+            },
+        ),
+        "fleet.staff_trace": (
+            fleet.staff_trace,
+            {
+                "arrivals": [0.0, 1.0, 1.0, 2.0],
+                "services": [3.0, 3.0, 1.0, 1.0],
+                "wait": 1.0,
+                "share": 0.9,
+                "most": 9,
+            },
+        ),
+        "fleet.TraceStaffing": (
+            fleet.TraceStaffing,
+            {
+                "arrivals": [0.0, 1.0, 1.0, 2.0],
+                "services": [3.0, 3.0, 1.0, 1.0],
+                "gpus": 4,
+                "wait": 1.0,
+                "share": 0.9,
+            },
+        ),
         "fleet.Engine": (
             fleet.Engine,
             {

@@ -5,6 +5,14 @@ Staffing under randomness, fleets of mixed GPUs, and batching with a growing KV 
 
 from .batching_policies import AMax, AMin, Aging, GBA, GSA, SmallestVolume, SortedF
 from .gpu_mix import Fleet, GpuMix, mix, read_fleet, roofline, slices_of, write_fleet
+from .bursts import (
+    TraceStaffing,
+    dispersion,
+    gg_wait,
+    simulate_queue,
+    squared_cv,
+    staff_trace,
+)
 from .kv_cache import (
     Batching,
     FCFS,
@@ -53,6 +61,12 @@ __all__ = [
     "halfin_whitt",
     "square_root_staffing",
     "continuous_staffing",
+    "dispersion",
+    "squared_cv",
+    "simulate_queue",
+    "gg_wait",
+    "staff_trace",
+    "TraceStaffing",
     "Engine",
     "BatchingServer",
     "batching_server",

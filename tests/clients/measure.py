@@ -132,7 +132,10 @@ def windows(gpus, n):
     print("transfers (% of slots), balance on the next window, ms a plan, doubles a plan")
     for name, call in policies(n, gpus, m).items():
         # the first plan starts from the engine's own map, and compiles what is compiled
-        old = start if name == "keep" else call(trace[0], start)
+        first = rebuild(trace[0], gpus, n - m).physical
+        old = first if name == "keep" else call(trace[0], start)
+        if name.startswith("ours"):
+            call(trace[1], old)
         moved, scores, took, twice = [], [], 0.0, 0
         for now, after in zip(trace[1:], trace[2:]):
             began = time.process_time()

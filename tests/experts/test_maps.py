@@ -449,6 +449,8 @@ def test_router_trace_of_megatron(tmp_path):
         (tmp_path / f"trace_{rank}.jsonl").write_text("\n".join(map(json.dumps, lines)))
     read = read_loads(tmp_path, experts=m)
     assert np.array_equal(read.loads, want) and read.layers == (1, 2, 3)
+    with pytest.raises(ValueError, match="has rank 1; ranks are 0 to 0"):
+        read_loads(tmp_path / "trace_1.jsonl", experts=m, ranks=1)
     with pytest.raises(ValueError, match="rank 1, and 1 of 2 ranks are not here: 0"):
         read_loads(tmp_path / "trace_1.jsonl", experts=m)
     lines[0]["num_tokens"] = 6
@@ -475,8 +477,10 @@ def test_scores_of_esft(tmp_path):
             want[i, layer - 1] = np.bincount(ids, minlength=m)
             lines.append("\t".join(map(str, ids)) + "\t\t" + "\t".join(["0.1"] * len(ids)))
         (tmp_path / f"expert_weights_{layer}.txt").write_text("\n".join(lines) + "\n")
+    (tmp_path / "summary.json").write_text('{"1": [0.5]}')
     read = read_loads(tmp_path, experts=m)
     assert np.array_equal(read.loads, want) and read.layers == tuple(range(1, 12))
+    assert "left out, as no tokens: summary.json" in read.summary()
     assert read.source == "ESFT scores"
 
 
