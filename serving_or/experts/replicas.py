@@ -657,7 +657,7 @@ class _Open:
         raise AssertionError("a legal packing can always be completed")
 
 # %% ../../nbs/experts/16_replicas.ipynb #b2be195d
-_SWAPS = 1000  # of one layer, at most
+_SWAPS = 2_000_000  # pairs of slots that are compared for one layer, at most; 20 swaps at least
 _MOST_PAIRS = 4_000_000  # pairs of slots that are compared at once
 
 
@@ -688,7 +688,8 @@ def swap(physical: ArrayLike, loads: ArrayLike, gpus: int, target: ArrayLike) ->
     target = np.broadcast_to(np.asarray(target, float), len(loads))
     # layers that are looked at together: none when one alone would fill the memory
     together = _MOST_PAIRS // (gpus * part.shape[2] ** 2)
-    for _ in range(_SWAPS if part.shape[2] > 1 and together else 0):
+    swaps = min(1000, max(20, _SWAPS // (gpus * part.shape[2] ** 2)))
+    for _ in range(swaps if part.shape[2] > 1 and together else 0):
         rows = rows[part[rows].sum(axis=2).max(axis=1) > target[rows]]
         if not rows.size:
             break
@@ -710,10 +711,15 @@ def _best_swaps(held: np.ndarray, part: np.ndarray) -> tuple[np.ndarray, np.ndar
     top, mine, expert = load[row, hot], part[row, hot], held[row, hot]
     # by GPU, its slot, the slot of the hot one
     moved = mine[:, None, None, :] - part[:, :, :, None]
-    after = np.maximum(top[:, None, None, None] - moved, load[:, :, None, None] + moved)
-    same = held[:, :, :, None] == expert[:, None, None, :]
-    after[np.broadcast_to(same.any(axis=2)[:, :, None, :], after.shape)] = np.inf
-    after[np.broadcast_to(same.any(axis=3)[:, :, :, None], after.shape)] = np.inf
+    after = load[:, :, None, None] + moved
+    np.maximum(after, top[:, None, None, None] - moved, out=after)
+    # whose expert is on the other GPU already
+    there, here = np.zeros((2, *part.shape))
+    for slot in range(size):
+        there[held[:, :, slot, None] == expert[:, None, :]] = np.inf
+        here[held == expert[:, None, slot, None]] = np.inf
+    after += there[:, :, None, :]
+    after += here[:, :, :, None]
     best = after.reshape(layers, -1).argmin(axis=1)
     lowest = after.reshape(layers, -1)[row, best]
     return lowest < top * (1 - _BETTER), hot * size + best % size, best // size
@@ -721,9 +727,12 @@ def _best_swaps(held: np.ndarray, part: np.ndarray) -> tuple[np.ndarray, np.ndar
 # %% ../../nbs/experts/16_replicas.ipynb #7ef4b1bb
 _APART = 0.01  # relative distance to the target beyond which other counts are tried
 _SPLITS = 32  # count vectors tried at the start
+_SMALL = 1000  # pairs of slots of a layer in which every candidate is improved by swaps
+_FEW = 2000  # counts of small layers that are all tried
 _NEAR = 8  # experts that may give a copy, or take one, in a round
 _ROUNDS = 40
-_MOST_WORK = 10_000_000  # layers times slots times GPUs; beyond, only the best counts are tried
+_MOST_WORK = 20_000_000  # candidates times slots times GPUs that are tried for one layer
+_AT_ONCE = 2_000_000  # copies that are packed at once
 
 
 def recount(physical: ArrayLike, loads: ArrayLike, gpus: int, target: ArrayLike) -> np.ndarray:
@@ -749,15 +758,16 @@ def recount(physical: ArrayLike, loads: ArrayLike, gpus: int, target: ArrayLike)
     loads, physical = np.asarray(loads, float), np.array(physical, np.int64)
     target = np.broadcast_to(np.asarray(target, float), len(loads))
     value = gpu_loads(physical, loads, gpus).max(axis=1)
-    rows, candidates = np.flatnonzero(value > target), _split_counts
-    for _ in range(_ROUNDS):
+    tries = _MOST_WORK // (physical.shape[1] * gpus)
+    rows = np.flatnonzero(value > target)
+    row, counts = _split_counts(loads[rows], physical.shape[1], gpus, tries)
+    _repacked(physical, value, loads, gpus, rows[row], counts)
+    for _ in range(min(_ROUNDS, tries // (2 * _NEAR**2))):
+        rows = rows[value[rows] > target[rows]]
         if not rows.size:
             break
-        row, counts = candidates(physical[rows], loads[rows], gpus)
-        row = rows[row]
-        better = _repacked(physical, value, loads, gpus, row, counts)
-        rows = better if candidates is _moved_counts else rows
-        rows, candidates = rows[value[rows] > target[rows]], _moved_counts
+        row, counts = _moved_counts(physical[rows], loads[rows], gpus)
+        rows = _repacked(physical, value, loads, gpus, rows[row], counts)
     return physical
 
 
@@ -772,26 +782,45 @@ def _repacked(
     "Pack candidates of layers; keep the best one where it is better; the layers that it bettered."
     if not row.size:
         return row
-    packed = pack(loads[row], counts, gpus)
-    reached = gpu_loads(packed, loads[row], gpus).max(axis=1)
+    step = max(1, _AT_ONCE // physical.shape[1])
+    reached = np.empty(row.size)
+    for i in range(0, row.size, step):
+        cut = slice(i, i + step)
+        packed = _candidates(loads[row[cut]], counts[cut], gpus)
+        reached[cut] = gpu_loads(packed, loads[row[cut]], gpus).max(axis=1)
     order = np.lexsort((reached, row))
     best = order[np.r_[True, row[order][1:] != row[order][:-1]]]
     best = best[reached[best] < value[row[best]] * (1 - _BETTER)]
-    physical[row[best]], value[row[best]] = packed[best], reached[best]
+    value[row[best]] = reached[best]
+    if best.size:
+        physical[row[best]] = _candidates(loads[row[best]], counts[best], gpus)
     return row[best]
 
 
+def _candidates(loads: np.ndarray, counts: np.ndarray, gpus: int) -> np.ndarray:
+    "Maps with these counts; in small layers with swaps."
+    physical = pack(loads, counts, gpus)
+    if physical.shape[1] ** 2 > _SMALL:
+        return physical
+    return swap(physical, loads, gpus, np.zeros(len(loads)))
+
+
 def _split_counts(
-    physical: np.ndarray, loads: np.ndarray, gpus: int
+    loads: np.ndarray, slots: int, gpus: int, tries: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    "Layer and counts: the first j spares go to the hottest experts, the others to those left out."
+    """Layer and counts: the first j spares go to the hottest experts, the others to those left out.
+    Where all counts are few, all of them."""
     layers, m = loads.shape
-    k, found = physical.shape[1] - m, []
-    for j in np.unique(np.linspace(0, k, min(k, _SPLITS) + 1).astype(int)):
+    if math.comb(slots - 1, m - 1) <= min(tries, _FEW):
+        every = _count_vectors(m, slots, gpus)
+        return np.repeat(np.arange(layers), len(every)), np.tile(every, (layers, 1))
+    k, found = slots - m, [np.ones((0, m), np.int64)]
+    tries = min(tries, _SPLITS)
+    for j in np.unique(np.linspace(0, k, min(k + 1, tries)).astype(int)):
         hot = replica_counts(loads, m + int(j), gpus)
         cold = replica_counts(np.where(hot > 1, 0.0, loads), m + k - int(j))
         found.append(hot + cold - 1)
-    row, counts = np.tile(np.arange(layers), len(found)), np.concatenate(found)
+    row, counts = np.tile(np.arange(layers), len(found) - 1), np.concatenate(found)
     legal = counts.max(axis=1) <= gpus
     return row[legal], counts[legal]
 
@@ -811,6 +840,7 @@ def _moved_counts(
         takers = np.flatnonzero(counts < gpus)
         takers = takers[np.argsort(-share[takers], kind="stable")[:_NEAR]]
         hot = physical[layer].reshape(gpus, -1)[hottest[layer]]
+        hot = hot[np.argsort(-share[hot], kind="stable")[:_NEAR]]
         pairs = {(g, t) for g in givers for t in hot[counts[hot] < gpus]}
         pairs |= {(g, t) for g in hot[counts[hot] > 1] for t in takers}
         for giver, taker in sorted(pairs):
@@ -915,6 +945,7 @@ def _groups_to_nodes(loads: np.ndarray, nodes: int, groups: int) -> np.ndarray:
     return experts.reshape(layers, nodes, m // nodes)
 
 
+_BETWEEN = 4  # layers that are improved between two looks at the clock
 STEPS = ("packing", "swaps", "copies", "program")  # in the order in which they are tried
 
 
@@ -925,18 +956,19 @@ def _packed(
     counts = replica_counts(loads, slots, gpus)
     physical, step = pack(loads, counts, gpus), np.zeros(len(loads), np.intp)
     value = gpu_loads(physical, loads, gpus).max(axis=1)
-    several = gpus < slots != loads.shape[1] and loads.shape[0] * slots * gpus <= _MOST_WORK
+    several = gpus < slots != loads.shape[1]
+    # all layers at once, or a few between two looks at the clock
+    together = len(loads) if np.isinf(clock.limit) else _BETWEEN
     for kind, better in ((1, swap), (2, recount), (1, swap)) if several else ((1, swap),):
-        open_ = np.flatnonzero(value > target * (1 + _APART * (kind == 2)))
-        if clock.over():
-            break
-        if not open_.size:
-            continue
-        found = better(physical[open_], loads[open_], gpus, target[open_])
-        reached = gpu_loads(found, loads[open_], gpus).max(axis=1)
-        won = reached < value[open_] * (1 - _BETTER)
-        physical[open_[won]], value[open_[won]] = found[won], reached[won]
-        step[open_[won]] = kind
+        rows = np.flatnonzero(value > target * (1 + _APART * (kind == 2)))
+        for open_ in (rows[i : i + together] for i in range(0, rows.size, together)):
+            if clock.over():
+                break
+            found = better(physical[open_], loads[open_], gpus, target[open_])
+            reached = gpu_loads(found, loads[open_], gpus).max(axis=1)
+            won = reached < value[open_] * (1 - _BETTER)
+            physical[open_[won]], value[open_[won]] = found[won], reached[won]
+            step[open_[won]] = kind
     return physical, step
 
 # %% ../../nbs/experts/16_replicas.ipynb #c3ac1e87

@@ -144,8 +144,9 @@ class SortedF(Batching):
 class _Worker:
     """A worker whose requests may run on beyond their plan.
 
-    ``grow`` None: the plan is raised by one, and when the next round overflows, the smallest plan
-    is evicted. A number: the run is stopped, and the next plan is so many times as long.
+    ``grow`` None: the plan grows with it, and when the next round overflows, the smallest plan is
+    evicted. A number: the run is stopped, and the next plan is so many times as long. Those that
+    have outlived their plan add one number to the next round, however many they are.
     """
 
     def __init__(
@@ -171,6 +172,9 @@ class _Worker:
         self.running: set[int] = set()
         self.waiting: list[tuple] = []
         self.due: list[tuple[int, int, int]] = []
+        # those that have outlived their plan, and the sum of prompt less start over them
+        self.over: set[int] = set()
+        self.base = 0
         self.lost: list[tuple[int, int, int]] = []
 
     def run(self) -> tuple[np.ndarray, np.ndarray]:
@@ -182,7 +186,8 @@ class _Worker:
                 self.wait(coming.pop())
             while self.due and self.due[0][0] <= self.t:
                 self.end_or_outlive(*heapq.heappop(self.due)[1:])
-            while self.grow is None and self.q[self.at + 1] - self.at - 1 > self.memory:
+            self.q[self.at + 1] += self.base + len(self.over) * (self.t + 1)
+            while self.over and self.q[self.at + 1] - self.at - 1 > self.memory:
                 self.evict()
             while self.waiting and self.admits(self.waiting[0][-1]):
                 self.admit(heapq.heappop(self.waiting)[-1])
@@ -192,7 +197,7 @@ class _Worker:
     def move_on(self, coming: list[int]) -> None:
         "Jump over rounds in which nothing is decided, and slide the window when it is at the end."
         step = 0
-        if not self.waiting:
+        if not self.waiting and not self.over:
             events = [self.due[0][0]] if self.due else []
             events += [self.a[coming[-1]]] if coming else []
             step = max(min(events) - self.t, 0)
@@ -233,13 +238,9 @@ class _Worker:
         self.start[i] = self.t
         self.add(i, 1, self.plan[i])
         self.running.add(i)
-        self.watch(i)
+        until = self.t + min(self.o[i], self.plan[i])
+        heapq.heappush(self.due, (until, i, self.t))
         self.ready = max(self.ready, self.t) + self.distance(i, self.plan[i])
-
-    def watch(self, i: int) -> None:
-        "Note when a run ends, or its plan does."
-        until = int(self.start[i]) + min(self.o[i], self.plan[i])
-        heapq.heappush(self.due, (until, i, int(self.start[i])))
 
     def end_or_outlive(self, i: int, started: int) -> None:
         "What a run does at the end of its output, or of its plan."
@@ -247,30 +248,43 @@ class _Worker:
             return
         ran = self.t - started
         if ran == self.o[i]:
-            self.add(i, ran + 1, self.plan[i], -1)
-            self.running.remove(i)
-            self.ready -= self.distance(i, self.plan[i] - ran)
+            self.leave(i)
+            self.ready -= self.distance(i, max(self.plan[i] - ran, 0))
         elif self.grow is None:
-            self.plan[i] += 1
-            self.add(i, ran + 1, ran + 1)
-            self.watch(i)
+            self.over.add(i)
+            self.base += self.s[i] - started
+            heapq.heappush(self.due, (started + self.o[i], i, started))
         else:
-            self.stop(i)
+            self.lose(i)
             longer = int(np.ceil(self.plan[i] * self.grow))
             self.plan[i] = min(longer, self.memory - self.s[i], self.reach)
             self.wait(i)
 
-    def stop(self, i: int) -> None:
-        "Lose a run."
-        ran = self.t - int(self.start[i])
-        self.add(i, ran + 1, self.plan[i], -1)
+    def leave(self, i: int) -> None:
+        "Take what is left of a run out of the plan."
         self.running.remove(i)
-        self.lost.append((i, int(self.start[i]), ran))
+        if i in self.over:
+            self.over.remove(i)
+            self.base -= self.s[i] - int(self.start[i])
+        else:
+            self.add(i, self.t - int(self.start[i]) + 1, self.plan[i], -1)
+
+    def lose(self, i: int) -> None:
+        "Stop a run before its request is complete."
+        self.leave(i)
+        self.lost.append((i, int(self.start[i]), self.t - int(self.start[i])))
+
+    def estimate(self, i: int) -> int:
+        "The plan of a run, or one round more than it has run."
+        return self.t + 1 - int(self.start[i]) if i in self.over else self.plan[i]
 
     def evict(self) -> None:
         "Lose the run with the smallest estimate, of several the one that began last."
-        i = min(self.running, key=lambda j: (self.plan[j], -self.start[j], -j))
-        self.stop(i)
+        i = min(self.running, key=lambda j: (self.estimate(j), -self.start[j], -j))
+        self.plan[i], one = self.estimate(i), self.t + 1 - int(self.start[i])
+        if i in self.over:
+            self.q[self.at + 1] -= self.s[i] + one
+        self.lose(i)
         self.wait(i)
 
 # %% ../../nbs/fleet/06_batching_policies.ipynb #a7106c3e
@@ -326,7 +340,7 @@ class AMin(Batching):
 
     Notes
     -----
-    The rule of `thm-batching_policies-evict`, which is ours in its details.
+    The rule of the chapter *Batching policies*, which is ours in its details.
 
     References
     ----------
@@ -453,5 +467,6 @@ def order_and_latency(memory: int = 1600, load: int = 30, weight: float = 0.5) -
         },
         marks={"bound on the mean": tables["aging"].bound / len(requests)},
         ylabel="latency, rounds",
-        title=f"utilisation {requests.utilisation(memory):.2f}",
+        title=f"utilisation {requests.utilisation(memory):.2f}; means "
+        + ", ".join(f"{t.mean:.0f}" for t in tables.values()),
     )

@@ -247,6 +247,14 @@ def _check_runs(requests: Requests, memory: int, start: np.ndarray, lost: np.nda
             f"request {requests.label(i)} starts at {start[i]}; it must start at its arrival,"
             f" {requests.arrival[i]}, or later"
         )
+    i, begin, length = lost.T
+    wrong = (begin < requests.arrival[i]) | (length < 1) | (begin + length > start[i])
+    if wrong.any():
+        k = int(np.flatnonzero(wrong)[0])
+        raise ValueError(
+            f"lost[{k}] is {lost[k].tolist()}; a lost run must have a round, and stand between its"
+            f" request's arrival, {requests.arrival[i[k]]}, and its start, {start[i[k]]}"
+        )
     who = np.concatenate([np.arange(len(requests)), lost[:, 0]])
     begin = np.concatenate([start, lost[:, 1]])
     length = np.concatenate([requests.output, lost[:, 2]])
@@ -402,8 +410,8 @@ def look_ahead(
 
     Notes
     -----
-    The largest entries of `eq-kv_cache-profile` decide. Time is the sum of the reserves, and one
-    test for each round with a queue.
+    One maximum over the profile of coming rounds decides (the chapter *A growing KV cache*). Time
+    is the sum of the reserves, and one test for each round with a queue.
 
     Examples
     --------
@@ -631,7 +639,8 @@ class Timetable(Result):
 
     def summary(self) -> str:
         """Total, mean, 99 % and largest latency, the peak, and what is proved."""
-        lost = f", {len(self.lost)} runs lost" if len(self.lost) else ""
+        k = len(self.lost)
+        lost = f", {k} run{'s' * (k != 1)} lost" if k else ""
         return (
             f"{self.policy or 'timetable'}: {len(self.requests)} requests, mean latency"
             f" {self.mean:.1f} rounds, 99 % within {self.quantile():g}, largest {self.worst};"
@@ -741,7 +750,8 @@ def volume_bound(requests: Requests, memory: int) -> float:
 
     Notes
     -----
-    `thm-kv_cache-volume`. Whole numbers throughout: a time is counted in tokens of memory.
+    The volume bound of the chapter *A growing KV cache*. Whole numbers throughout: time is counted
+    in tokens of memory.
 
     Examples
     --------

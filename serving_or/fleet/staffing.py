@@ -69,13 +69,14 @@ def _root(p: np.ndarray, q: np.ndarray) -> np.ndarray:
     return np.where(q > 0, 4 / (q + r), (r - q) / 2 / p)
 
 
-def _first_half(n: np.ndarray, a: np.ndarray) -> np.ndarray:
-    "1/B for a >= n, a > 0."
+def _first_half(n: np.ndarray, a: np.ndarray, tau: Any = 1.0) -> np.ndarray:
+    "1/B at (n / tau, a / tau), for a >= n, a > 0."
     z, weights = _rule()
+    fall, n, a = (a - n) / tau, n / tau, a / tau
     # there the exponent is beyond 1, as t - log(1 + t) >= t**2 / (2 + 2 t)
-    width = _root(2 * (a - n) + n, 2 * (a - n) - 2)
+    width = _root(2 * fall + n, 2 * fall - 2)
     t = width[:, None] * z
-    falling = np.exp(-(a - n)[:, None] * t - n[:, None] * _log_rest(t))
+    falling = np.exp(-fall[:, None] * t - n[:, None] * _log_rest(t))
     return a * width * (falling @ weights)
 
 
@@ -173,11 +174,12 @@ def _plain(x: np.ndarray) -> Any:
     return x.item() if np.ndim(x) == 0 else x
 
 
-def _poisson(n: np.ndarray, a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    "pi and its logarithm, for positive a."
+def _poisson(n: np.ndarray, a: np.ndarray, tau: Any = 1.0) -> tuple[np.ndarray, np.ndarray]:
+    "pi at (n / tau, a / tau) and its logarithm, for positive a."
     high, low = _deviance(np.where(n > 0, n, 1.0), a)
-    high, low = np.where(n > 0, high, a), np.where(n > 0, low, 0.0)
-    s = _stirling(n)
+    # D of multiples is the multiple of D
+    high, low = np.where(n > 0, high, a) / tau, np.where(n > 0, low, 0.0) / tau
+    s = _stirling(n / tau)
     return np.exp(-high) * (1 - low) / s, -high - (low + np.log(s))
 
 
@@ -314,18 +316,18 @@ def _impatient(n: np.ndarray, a: np.ndarray, tau: np.ndarray) -> tuple[np.ndarra
     u[~short], mean[~short] = _second_half(x, y, c)
     lost[~short] = c * mean[~short]
     x, y, c = n[short], a[short], tau[short]
-    one[short] = v = _inverse(x / c, y / c)
+    one[short] = v = _inverse(x, y, c)
     lost[short] = v + (y - x) / y
     mean[short] = lost[short] / c
     return b, log_b, one + u, mean, lost, one + b * u
 
 
-def _inverse(n: np.ndarray, a: np.ndarray) -> np.ndarray:
-    "1/U for a > n + 1; 0 where that is no float."
-    known = a < _LARGEST
-    n, a = np.where(known, n, 0.0), np.where(known, a, 2.0)
-    p = _poisson(n, a)[0]
-    return np.where(known, p / (1 - p * _first_half(n, a)), 0.0)
+def _inverse(n: np.ndarray, a: np.ndarray, tau: np.ndarray) -> np.ndarray:
+    "1/U for a > n + tau; 0 where that is no float."
+    known = a / tau < _LARGEST
+    n, a, tau = np.where(known, (n, a, tau), ([0.0], [2.0], [1.0]))
+    p = _poisson(n, a, tau)[0]
+    return np.where(known, p / (1 - p * _first_half(n, a, tau)), 0.0)
 
 
 def _queue(n: np.ndarray, a: np.ndarray, tau: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -731,14 +733,17 @@ class Staffing(Result):
     def summary(self) -> str:
         "One line: GPUs, how busy they are, and what a request meets."
         many = "" if self.rate.ndim == 0 else f" in {self.rate.size} periods"
-        waits = np.max(self.queue.waiting, initial=0.0)
+        some, queue = self.rate > 0, self.queue
+        waits = np.max(queue.waiting, initial=0.0, where=some)
         told = f"{self.value:.0f} GPUs{many} ({self.status}): at most {waits:.2%} of requests wait"
         if self.patience is not None:
-            return f"{told}, {np.max(self.queue.abandoned, initial=0.0):.2%} give up"
-        return f"{told}, {np.max(self.queue.mean_wait, initial=0.0):.3g} s on average"
+            return f"{told}, {np.max(queue.abandoned, initial=0.0, where=some):.2%} give up"
+        return f"{told}, {np.max(queue.mean_wait, initial=0.0, where=some):.3g} s on average"
 
     def to_frame(self) -> Any:
-        "A pandas DataFrame: rates, GPUs, and what requests meet with them and with one less."
+        """A pandas DataFrame: rates, GPUs, and what requests meet with them and with one less; NaN
+        where there are no requests.
+        """
         import pandas as pd
 
         columns = {"rate": self.rate, "load": self.rate * self.service_time, "gpus": self.gpus}
@@ -750,7 +755,9 @@ class Staffing(Result):
             elif self.wait is not None:
                 columns["above wait" + name] = queue.tail(self.wait)
         flat = {name: np.atleast_1d(column) for name, column in columns.items()}
-        return pd.DataFrame(flat, index=list(self.labels) or None)
+        frame = pd.DataFrame(flat, index=list(self.labels) or None)
+        frame.loc[frame["rate"] == 0, list(flat)[3:]] = np.nan
+        return frame
 
     def plot(self) -> Picture:
         "The probability of waiting by GPUs, or the GPUs of each period."
@@ -896,8 +903,9 @@ def staff(
     Notes
     -----
     Fewest because everything falls in the number of GPUs: theorems *the wait* and *Erlang A* of
-    the chapter *Staffing*. A target that is missed by less than a relative 1e-12 is met, as
-    rounding cannot tell.
+    the chapter *Staffing*. With patience the mean wait counts those who give up, so a target above
+    the patience is met without any GPU: limit ``abandoned``, too. A target that is missed by less
+    than a relative 1e-12 is met, as rounding cannot tell.
 
     Examples
     --------

@@ -178,6 +178,24 @@ def test_a_on_both_sides_of_its_cut():
         assert np.allclose(sides, sides[0], rtol=1e-11), (n, tau)
 
 
+@pytest.mark.parametrize("seed", range(cases(300, 20)))
+def test_a_with_fifty_digits(seed):
+    "Sums that stop when nothing is added, for many GPUs and for little patience."
+    rng = np.random.default_rng(seed)
+    n, tau = 10 ** rng.uniform(0, 4), 10 ** rng.uniform(-3, 3)
+    a = float(max(n + rng.uniform(-4, 4) * np.sqrt(n * max(1, tau)), 0.1))
+    with mp.workdps(50):
+        n_, a_, tau_ = mp.mpf(n), mp.mpf(a), mp.mpf(tau)
+        u, moment, term, j = mp.mpf(0), mp.mpf(0), mp.mpf(1), 1
+        while j < 10 or term > (1 + u) * mp.mpf(10) ** -30:
+            term *= a_ / (n_ + j * tau_)
+            u, moment, j = u + term, moment + j * term, j + 1
+        b = precise_b(n, a)
+        waits, lost = b * (1 + u) / (1 + b * u), tau_ * moment / a_ * b / (1 + b * u)
+    assert error(erlang_a(n, a, tau), erlang_a(n, a, tau, log=True), waits) <= 1e-12
+    assert error(abandonment(n, a, tau), abandonment(n, a, tau, log=True), lost) <= 1e-12
+
+
 def test_three_limits_of_a():
     rng = np.random.default_rng(2)
     for _ in range(50):
@@ -331,6 +349,7 @@ def test_many_rates_and_labels():
     one_by_one = [int(staff(r, 1.5, wait=0.2, mean_wait=0.05).gpus) for r in rates]
     assert plan.gpus.tolist() == one_by_one and plan.value == sum(one_by_one)
     assert list(plan.to_frame().index) == ["night", "never", "noon"]
+    assert plan.to_frame().loc["never"].isna().sum() == 6 and "inf" not in plan.summary()
     assert "3 periods" in plan.summary() and plan.plot() and staff(20, 1.5, waiting=0.1).plot()
     assert staff([], 1.5, waiting=0.1).value == 0
 
