@@ -490,3 +490,15 @@ def instances_of_requests(draw, most=7, longest=6, gap=6):
     requests = Requests(arrival, numbers(0, 4), numbers(1, longest))
     needed = int((requests.prompt + requests.output).max(initial=1))
     return requests, needed + draw(st.integers(0, 12))
+
+
+def least_latency(requests, memory):
+    "The least total latency, by enumeration of all starts."
+    last = int(requests.arrival.max() + requests.output.sum())
+    starts = np.array(list(product(*(range(a, last) for a in requests.arrival))))
+    fits = np.ones(len(starts), bool)
+    for t in range(1, last + int(requests.output.max())):
+        age = t - starts
+        alive = (age >= 1) & (age <= requests.output)
+        fits &= np.where(alive, requests.prompt + age, 0).sum(axis=1) <= memory
+    return (starts[fits] + requests.output - requests.arrival).sum(axis=1).min()

@@ -149,7 +149,7 @@ def map_calls():
     return {
         "experts.read_loads": (
             a_file(experts.read_loads),
-            {"path": folder / "loads", "experts": 4, "ranks": 1},
+            {"path": folder / "loads", "experts": 4, "gpus": 1},
         ),
         "experts.read_map": (a_file(experts.read_map), {"path": folder / "map"}),
         "experts.check_map": (
@@ -265,6 +265,24 @@ def batching_calls():
             {"growth": 2.0},
         ),
         "fleet.volume_bound": (fleet.volume_bound, {"requests": requests, "memory": 10}),
+        "fleet.Hindsight": (
+            fleet.Hindsight,
+            {"requests": requests, "memory": 10, "starts": [0, 0, 5], "bound": 12.0},
+        ),
+        "fleet.hindsight": (
+            fleet.hindsight,
+            {
+                "requests": requests,
+                "memory": 10,
+                "time_limit": TIME_LIMIT,
+                "start": fleet.schedule(requests, 10),
+                "verbose": False,
+            },
+        ),
+        "fleet.hindsight_bound": (
+            fleet.hindsight_bound,
+            {"requests": requests, "memory": 10, "time_limit": TIME_LIMIT},
+        ),
         "fleet.cache_tokens": (
             fleet.cache_tokens,
             {"card": CARDS["Llama-3.1-8B"], "device": GPUS["L4"], "gpus": 1, "share": 0.9},

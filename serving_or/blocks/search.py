@@ -319,16 +319,23 @@ def _put_back(cluster, demand, placement, S, options, time_limit):
 SPANS = 700
 
 
-def ask(search: Search, spans: np.ndarray, free: np.ndarray | None = None) -> Placement | None:
+def ask(
+    search: Search,
+    spans: np.ndarray,
+    free: np.ndarray | None = None,
+    alone: np.ndarray | None = None,
+) -> Placement | None:
     """The best solution of the exit program that the time gives, begun at the plan; servers that
-    are not free keep their spans.
+    are not free keep their spans, and servers that are alone, with spans of their own under the
+    number of groups and theirs, have their own round trips.
     """
-    groups = search.groups
-    if free is not None:
-        fixed = np.where(
-            np.isin(np.arange(len(groups)), free), groups, len(groups) + np.arange(len(groups))
-        )
-        names, groups = np.unique(fixed, return_inverse=True)
+    groups, n = search.groups, search.cluster.n
+    if free is not None or alone is not None:
+        own = np.zeros(n, bool) if free is None else ~np.isin(np.arange(n), free)
+        if alone is not None:
+            own[alone] = True
+        named = np.where(own, n + np.arange(n), groups)
+        names, groups = np.unique(named, return_inverse=True)
         spans = np.column_stack([np.searchsorted(names, spans[:, 0]), spans[:, 1:]])
     held = held_spans(search.plan, groups)
     spans = np.unique(np.concatenate([spans, held]), axis=0)
@@ -338,19 +345,26 @@ def ask(search: Search, spans: np.ndarray, free: np.ndarray | None = None) -> Pl
     begin = found.begin(search.plan)
     answer = solve(found.program, search.left(), start=begin, tolerance=3e-4)
     if answer.status == Outcome.TIME_LIMIT:
-        search.width["boundaries" if free is None else "few"] -= 1
+        name = "one by one" if alone is not None else "boundaries" if free is None else "few"
+        search.width[name] -= 1
     return None if answer.x is None else found.place(answer.x)
 
 
-def _between(search: Search, cuts: np.ndarray, groups: np.ndarray, most: int = SPANS):
-    "Spans of these groups from cut to cut, at most so many."
+def _between(search: Search, cuts: np.ndarray, who: np.ndarray, longest: np.ndarray):
+    "Spans of these groups or servers, of at most so many blocks, from cut to cut; not too many."
     a, e = (v.ravel() for v in np.meshgrid(cuts, cuts, indexing="ij"))
     a, m = a[a < e], (e - a)[a < e]
+    g, i = np.nonzero(m <= longest[:, None])
+    spans = np.stack([who[g], a[i], m[i]], axis=1)
+    return spans if len(spans) <= SPANS else search.rng.choice(spans, SPANS, replace=False)
+
+
+def _of_groups(search: Search, servers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    "The groups of these servers, and the most blocks of a server in each."
     longest = np.zeros(search.groups.max(initial=-1) + 1, int)
     np.maximum.at(longest, search.groups[search.usable], search.cluster.counts(1)[search.usable])
-    g, i = np.nonzero(m <= longest[groups][:, None])
-    spans = np.stack([groups[g], a[i], m[i]], axis=1)
-    return spans if len(spans) <= most else search.rng.choice(spans, most, replace=False)
+    groups = np.unique(search.groups[servers])
+    return groups, longest[groups]
 
 
 def _cuts(search: Search) -> np.ndarray:
@@ -369,7 +383,25 @@ def few_boundaries(search: Search) -> Placement | None:
     else:
         cuts = np.append(cuts, rng.integers(1, L + 1, x))
     cuts = np.unique(np.append(cuts.clip(1, L + 1), [1, L + 1]))
-    return ask(search, _between(search, cuts, np.unique(search.groups[search.usable])))
+    return ask(search, _between(search, cuts, *_of_groups(search, search.usable)))
+
+
+def one_by_one(search: Search) -> Placement | None:
+    """The busiest servers, each with its own round trips, on few boundaries: the nearest may take a
+    short span, for many requests, and leave the long ones to others.
+    """
+    cluster, rng, x = search.cluster, search.rng, max(6 + search.width["one by one"], 2)
+    passing = np.zeros(cluster.n)
+    for chain in search.plan.chains:
+        passing[list(chain.servers)] += chain.count
+    some = rng.permutation(search.usable)
+    alone = some[np.argsort(-passing[some], kind="stable")][: 2 * x]
+    cuts = rng.permutation(_cuts(search))[:x]
+    cuts = np.concatenate(
+        [cuts, rng.integers(1, cluster.blocks + 1, x // 2), [1, cluster.blocks + 1]]
+    )
+    spans = _between(search, np.unique(cuts), alone, cluster.counts(1)[alone])
+    return ask(search, spans + [cluster.n, 0, 0], alone, alone)
 
 
 def _few(search: Search) -> int:
@@ -383,7 +415,7 @@ def in_a_window(search: Search) -> Placement | None:
     if not len(free):
         return None
     cuts = np.arange(low, high + 1)
-    return ask(search, _between(search, cuts, np.unique(search.groups[free])), free)
+    return ask(search, _between(search, cuts, *_of_groups(search, free)), free)
 
 
 def near_a_block(search: Search) -> Placement | None:
@@ -406,7 +438,7 @@ def near_a_block(search: Search) -> Placement | None:
 def on_used_cuts(search: Search) -> Placement | None:
     "Random servers, with all spans between boundaries in use."
     free = search.rng.choice(search.usable, min(_few(search), len(search.usable)), replace=False)
-    return ask(search, _between(search, _cuts(search), np.unique(search.groups[free])), free)
+    return ask(search, _between(search, _cuts(search), *_of_groups(search, free)), free)
 
 # %% ../../nbs/blocks/10_search.ipynb #45e86ec6
 LONGEST = 15
@@ -484,6 +516,7 @@ NEIGHBOURHOODS: dict[str, Callable] = {
     "lanes": in_lanes,
     "segments": in_segments,
     "boundaries": few_boundaries,
+    "one by one": one_by_one,
     "prices": by_prices,
     "window": in_a_window,
     "near": near_a_block,
@@ -500,7 +533,7 @@ def _turns(search: Search) -> Iterator[str]:
     late = search.clock.limit * 2 / 3
     while kinds > 1 and search.clock.spent() < late and search.vain["boundaries"] < PATIENCE // 3:
         yield "boundaries"
-    yield from cycle(["near", "window", "prices", "used", "boundaries"])
+    yield from cycle(["one by one", "near", "window", "prices", "used", "boundaries"])
 
 
 def run_search(search: Search, show: Callable) -> None:

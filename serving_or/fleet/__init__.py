@@ -36,6 +36,7 @@ from .load_dependent_service import (
     largest_rate,
     simulate_steps,
 )
+from .lookahead import Hindsight, hindsight, hindsight_bound
 from .staffing import (
     Queue,
     Staffing,
@@ -100,4 +101,7 @@ __all__ = [
     "AMin",
     "GSA",
     "GBA",
+    "Hindsight",
+    "hindsight",
+    "hindsight_bound",
 ]

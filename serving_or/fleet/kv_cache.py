@@ -247,6 +247,14 @@ def _check_runs(requests: Requests, memory: int, start: np.ndarray, lost: np.nda
             f"request {requests.label(i)} starts at {start[i]}; it must start at its arrival,"
             f" {requests.arrival[i]}, or later"
         )
+    i, begin, length = lost.T
+    wrong = (begin < requests.arrival[i]) | (length < 1) | (begin + length > start[i])
+    if wrong.any():
+        k = int(np.flatnonzero(wrong)[0])
+        raise ValueError(
+            f"lost[{k}] is {lost[k].tolist()}; a lost run must have a round, and stand between its"
+            f" request's arrival, {requests.arrival[i[k]]}, and its start, {start[i[k]]}"
+        )
     who = np.concatenate([np.arange(len(requests)), lost[:, 0]])
     begin = np.concatenate([start, lost[:, 1]])
     length = np.concatenate([requests.output, lost[:, 2]])

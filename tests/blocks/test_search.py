@@ -18,6 +18,7 @@ from serving_or.blocks.search import (
     Search,
     _best_cuts,
     _between,
+    _of_groups,
     at_work,
     improve,
     prices_of,
@@ -258,15 +259,17 @@ def test_tries_in_vain_give_more_freedom():
     assert not search.note("used", plan) and search.plan is better
 
 
-def test_spans_from_cut_to_cut():
+def test_spans_from_cut_to_cut(monkeypatch):
     c = Cluster(6, 2, 1, [9, 9, 15], [1] * 3, [10] * 3)
     search, cuts = Search(sweep(c, 1), 0.0, Clock(1.0)), np.array([1, 2, 5, 7])
-    found = [tuple(s) for s in _between(search, cuts, np.array([0, 1])).tolist()]
+    groups, longest = _of_groups(search, np.array([0, 1, 2]))
+    found = [tuple(s) for s in _between(search, cuts, groups, longest).tolist()]
     # the small ones hold up to three blocks, the large one up to five
     small, large = [(1, 1), (2, 3), (5, 2)], [(1, 1), (1, 4), (2, 3), (2, 5), (5, 2)]
     wanted = {(search.groups[0], *s) for s in small} | {(search.groups[2], *s) for s in large}
     assert set(found) == wanted and len(found) == len(wanted)
-    assert len(_between(search, cuts, np.array([0, 1]), most=4)) == 4
+    monkeypatch.setattr("serving_or.blocks.search.SPANS", 4)
+    assert len(_between(search, cuts, groups, longest)) == 4
 
 
 def test_without_a_limit_it_ends():

@@ -18,7 +18,7 @@ from serving_or.fleet.batching_policies import (
     order_and_latency,
 )
 from serving_or.fleet.kv_cache import FCFS, MCSF, Requests, schedule, tokens_held
-from tests.instances import SEVEN_REQUESTS, instances_of_requests
+from tests.instances import SEVEN_REQUESTS, instances_of_requests, least_latency
 from tests.long import cases
 
 
@@ -103,6 +103,15 @@ def test_every_timetable_passes_the_checker_and_the_bound(case):
             # runs of one request do not overlap, and end before they are complete
             assert requests.arrival[i] <= begin and begin + length <= table.starts[i]
             assert 1 <= length < requests.output[i]
+
+
+@settings(max_examples=cases(300), deadline=None)
+@given(instances_of_requests(most=4, longest=3, gap=3))
+def test_nobody_beats_the_optimum(case):
+    requests, memory = case
+    if len(requests):
+        best = least_latency(requests, memory)
+        assert all(best <= schedule(requests, memory, policy).value for policy in every(requests))
 
 
 @settings(max_examples=cases(3000), deadline=None)
