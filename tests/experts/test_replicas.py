@@ -96,6 +96,8 @@ def test_bounds_hold_for_every_legal_map_and_plans_are_legal(shape):
         plan = rebuild(w[None], gpus, n - m)
         assert faults(plan.physical, m, gpus) == []
         assert plan.bound <= best * (1 + 1e-12) <= plan.value * (1 + 2e-12)
+        # the search stops at 1 % above its bound
+        assert plan.value <= 1.02 * best
         proved = partner_bound(w, n, gpus, 0.0, 2 * best + 1e-300)
         assert proved <= best * (1 + 1e-12), (w, proved, best)
 
@@ -416,6 +418,10 @@ def test_a_plan_refuses_what_is_no_map():
         ReplicaPlan([[0, 1, 0, 1]], [[1, 1, 1]], 2)
     with pytest.raises(ValueError, match="expert 1 stands in slots 2 and 3"):
         ReplicaPlan([[0, 2, 1, 1]], [[1, 1, 1]], 2)
+    apart = ([[0, 2, 1, 3]], [[1, 1, 1, 1]], 4, 2, 2, "hierarchical")
+    with pytest.raises(ValueError, match=r"layer 0, node 0 holds experts of the groups \[0, 1\]"):
+        ReplicaPlan(*apart)
+    assert ReplicaPlan([[0, 1, 3, 2]], *apart[1:]).value == 1
     with pytest.raises(ValueError, match="at most the value"):
         ReplicaPlan([[0, 1]], [[1, 1]], 2, bounds=[3.0])
     with pytest.raises(ValueError, match="layers"):
