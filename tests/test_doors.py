@@ -149,7 +149,7 @@ def map_calls():
     return {
         "experts.read_loads": (
             a_file(experts.read_loads),
-            {"path": folder / "loads", "experts": 4, "ranks": 1},
+            {"path": folder / "loads", "experts": 4, "gpus": 1},
         ),
         "experts.read_map": (a_file(experts.read_map), {"path": folder / "map"}),
         "experts.check_map": (

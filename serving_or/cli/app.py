@@ -7,6 +7,7 @@ __all__ = ['EXITS', 'PARTS', 'exit_code', 'commands', 'command_line', 'main']
 
 # %% ../../nbs/cli/06_app.ipynb #38ce26f6
 #| code-fold: true
+import codecs
 import errno
 import importlib
 import inspect
@@ -14,7 +15,10 @@ import json
 import logging
 import os
 import re
+import signal
 import sys
+import threading
+import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -206,10 +210,10 @@ def _put(text: str) -> None:
     "Print an answer, all of it, now."
     if sys.stdout is None:
         return
-    try:
-        text.encode(sys.stdout.encoding or "utf-8")
-    except UnicodeEncodeError:
-        text = re.sub(r"[^\x00-\x7f]", lambda found: json.dumps(found[0])[1:-1], text)
+    utf8 = codecs.lookup(sys.stdout.encoding or "ascii").name == "utf-8"
+    # halves of characters come from file names that are not UTF-8
+    foreign = r"[\ud800-\udfff]" if utf8 else r"[^\x00-\x7f]"
+    text = re.sub(foreign, lambda found: json.dumps(found[0])[1:-1], text)
     sys.stdout.write(text)
     sys.stdout.flush()
 
@@ -368,6 +372,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from typer.main import get_command
 
     _listen()
+    _watch()
     try:
         given = None if arguments is None else list(arguments)
         code = get_command(command_line()).main(args=given, prog_name="serving-or")
@@ -379,12 +384,36 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sys.exit(_closed(code))
 
 # %% ../../nbs/cli/06_app.ipynb #99602337
+# seconds in which a command may still end by itself after Ctrl-C
+_GRACE = 1.0
+
+
 def _listen() -> None:
     "Messages of the library and warnings go to standard error, in our form."
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("serving-or: %(message)s"))
     log.addHandler(handler)
     warnings.showwarning = lambda text, *_, **__: log.warning("warning: %s", text)
+
+
+def _watch() -> None:
+    "End on Ctrl-C even while a solver is at work that hears no signals."
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    try:
+        signal.set_wakeup_fd(write)
+    # not in the main thread, where no signals come, or on Windows
+    except ValueError:
+        return
+
+    def wait() -> None:
+        while os.read(read, 1) != bytes([signal.SIGINT]):
+            pass
+        time.sleep(_GRACE)
+        os.write(2, b"serving-or: stopped\n")
+        os._exit(130)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def _closed(code: int) -> int:

@@ -727,6 +727,8 @@ def _best_swaps(held: np.ndarray, part: np.ndarray) -> tuple[np.ndarray, np.ndar
 # %% ../../nbs/experts/16_replicas.ipynb #7ef4b1bb
 _APART = 0.01  # relative distance to the target beyond which other counts are tried
 _SPLITS = 32  # count vectors tried at the start
+_SMALL = 1000  # pairs of slots of a layer in which every candidate is improved by swaps
+_FEW = 2000  # counts of small layers that are all tried
 _NEAR = 8  # experts that may give a copy, or take one, in a round
 _ROUNDS = 40
 _MOST_WORK = 20_000_000  # candidates times slots times GPUs that are tried for one layer
@@ -758,7 +760,7 @@ def recount(physical: ArrayLike, loads: ArrayLike, gpus: int, target: ArrayLike)
     value = gpu_loads(physical, loads, gpus).max(axis=1)
     tries = _MOST_WORK // (physical.shape[1] * gpus)
     rows = np.flatnonzero(value > target)
-    row, counts = _split_counts(loads[rows], physical.shape[1], gpus, min(tries, _SPLITS))
+    row, counts = _split_counts(loads[rows], physical.shape[1], gpus, tries)
     _repacked(physical, value, loads, gpus, rows[row], counts)
     for _ in range(min(_ROUNDS, tries // (2 * _NEAR**2))):
         rows = rows[value[rows] > target[rows]]
@@ -784,23 +786,36 @@ def _repacked(
     reached = np.empty(row.size)
     for i in range(0, row.size, step):
         cut = slice(i, i + step)
-        packed = pack(loads[row[cut]], counts[cut], gpus)
+        packed = _candidates(loads[row[cut]], counts[cut], gpus)
         reached[cut] = gpu_loads(packed, loads[row[cut]], gpus).max(axis=1)
     order = np.lexsort((reached, row))
     best = order[np.r_[True, row[order][1:] != row[order][:-1]]]
     best = best[reached[best] < value[row[best]] * (1 - _BETTER)]
     value[row[best]] = reached[best]
     if best.size:
-        physical[row[best]] = pack(loads[row[best]], counts[best], gpus)
+        physical[row[best]] = _candidates(loads[row[best]], counts[best], gpus)
     return row[best]
+
+
+def _candidates(loads: np.ndarray, counts: np.ndarray, gpus: int) -> np.ndarray:
+    "Maps with these counts; in small layers with swaps."
+    physical = pack(loads, counts, gpus)
+    if physical.shape[1] ** 2 > _SMALL:
+        return physical
+    return swap(physical, loads, gpus, np.zeros(len(loads)))
 
 
 def _split_counts(
     loads: np.ndarray, slots: int, gpus: int, tries: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    "Layer and counts: the first j spares go to the hottest experts, the others to those left out."
+    """Layer and counts: the first j spares go to the hottest experts, the others to those left out.
+    Where all counts are few, all of them."""
     layers, m = loads.shape
+    if math.comb(slots - 1, m - 1) <= min(tries, _FEW):
+        every = _count_vectors(m, slots, gpus)
+        return np.repeat(np.arange(layers), len(every)), np.tile(every, (layers, 1))
     k, found = slots - m, [np.ones((0, m), np.int64)]
+    tries = min(tries, _SPLITS)
     for j in np.unique(np.linspace(0, k, min(k + 1, tries)).astype(int)):
         hot = replica_counts(loads, m + int(j), gpus)
         cold = replica_counts(np.where(hot > 1, 0.0, loads), m + k - int(j))

@@ -214,7 +214,7 @@ def test_every_prefix_is_legal_and_its_numbers_are_true(shape, seed):
 
 
 @given(shapes(), seeds)
-@settings(max_examples=cases(400))
+@settings(max_examples=cases(400, 20))
 def test_machine_code_gives_the_same(shape, seed):
     pytest.importorskip("numba")
     gpus, s, m = shape
@@ -240,7 +240,8 @@ def test_a_plan_says_the_truth(shape, seed, slack):
     p = plan(loads, gpus, gpus * s - m, old=old, slack=slack)
     assert faults(p.physical, m, gpus) == []
     assert (p.at_least <= p.transfers)[p.reached].all()
-    target = (1 + slack) * rebuild(loads, gpus, gpus * s - m).gpu_loads.max(axis=1)
+    near = rebuild(loads, gpus, gpus * s - m, tolerance=max(1e-3, slack / 10))
+    target = (1 + slack) * near.gpu_loads.max(axis=1)
     assert np.allclose(p.targets, target, rtol=1e-12)
     before = gpu_loads(old, loads, gpus).max(axis=1)
     after = gpu_loads(p.physical, loads, gpus).max(axis=1)
@@ -256,7 +257,7 @@ def test_a_plan_says_the_truth(shape, seed, slack):
 
 
 @given(shapes(), seeds)
-@settings(max_examples=cases(200))
+@settings(max_examples=cases(200, 12))
 def test_more_may_move_and_the_value_falls(shape, seed):
     gpus, s, m = shape
     loads, old = drawn(seed, *shape, layers=3)
