@@ -509,7 +509,7 @@ def mix_for(fleet: Fleet, clock: Clock, tolerance: float = 1e-9) -> GpuMix:
         found.append(point)
     bound = max(price_bound(fleet, w), answer.bound if np.isfinite(answer.bound) else -np.inf, 0.0)
     if not found:
-        raise NotFound("no mix was found in time; there may be one", bound=bound)
+        raise NotFound("no mix was found; there may be one, with more time", bound=bound)
     count, share = min(found, key=lambda point: float(fleet.rent @ point[0]))
     value = float(fleet.rent @ count)
     bound = min(bound, value)
@@ -768,7 +768,7 @@ def roofline(
     if not listed or not all(isinstance(g, str) and g in SPEEDS for g in gpus):
         raise ValueError(f"gpus is {gpus!r}; it must be a list of names from {', '.join(SPEEDS)}")
     u = np.zeros((len(prompt), len(gpus)))
-    weights = float((card.block_bytes() + card.end_bytes()).sum())
+    weights = float(card.block_bytes().sum()) + card.outside * card.weight_bits / 8
     cache = lambda tokens: np.array([card.cache_bytes(n).sum() for n in tokens])
     full, mean = cache(prompt + output), cache(prompt + output / 2)
     for g, name in enumerate(gpus):
