@@ -408,13 +408,15 @@ def refuse(fleet: Fleet, clock: Clock) -> None:
     if stock is not None:
         added[limited] = stock[limited] - fleet.stock[limited]
     more = " and ".join(f"{n:g} more {name}" for n, name in zip(added, fleet.gpus) if n > 0)
-    cure = f"; {more} would do" if more else ""
     if theta < 1:
-        message = f"the stock carries {theta:.4g} of this demand, even if classes are split{cure}"
+        message = f"the stock carries {theta:.4g} of this demand, even if classes are split"
+    elif theta >= 1:
+        message = "the stock carries no class assignment without splitting one; with split=True"
+        message += " there is an answer"
     else:
-        message = f"the stock carries no class assignment without splitting one{cure}"
-        message += "; with split=True there is an answer" if theta > 1 else ""
-    raise Infeasible(message, largest=theta, nearest=stock)
+        message = "the stock is too small for this demand"
+    message += f"; {more} would do" if more else ""
+    raise Infeasible(message, largest=None if np.isnan(theta) else theta, nearest=stock)
 
 # %% ../../nbs/fleet/04_gpu_mix.ipynb #6ab7d999
 @door
@@ -501,6 +503,8 @@ def mix_for(fleet: Fleet, clock: Clock, tolerance: float = 1e-9) -> GpuMix:
         refuse(fleet, clock)
     w = prices_for(fleet, clock)
     begin, program = greedy(fleet, w), mix_program(fleet)
+    if begin is None and largest_share(fleet, clock) < 1 - OVERLOAD:
+        refuse(fleet, clock)
     answer = solve(program, clock.left(), _point(program, begin), tolerance=tolerance)
     if answer.status == Outcome.INFEASIBLE and begin is None:
         refuse(fleet, clock)
