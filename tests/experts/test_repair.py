@@ -355,7 +355,7 @@ def test_a_percent_more_or_less_moves_nothing():
 def test_an_illegal_map_is_made_legal_first():
     loads = np.array([[90, 132, 40, 61, 104, 165, 39, 4, 73, 56, 183, 86]], float)
     twice = np.array([[5, 0, 1, 9, 3, 2, 10, 7, 4, 11, 8, 6, 10, 5, 1, 1]])
-    p = plan(loads, 8, 4, old=twice)
+    p = plan(loads, 8, 4, old=twice, fallback=True)
     assert faults(p.physical, 12, 8) == [] and p.transfers.sum() >= 1 and p.reached.all()
     with pytest.raises(Infeasible, match="1 transfers are needed") as caught:
         plan(loads, 8, 4, old=twice, max_transfers=0)
