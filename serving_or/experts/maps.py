@@ -992,7 +992,7 @@ class _Asked(NamedTuple):
     "What the caller of `read_loads` says about the recording."
 
     experts: int | None
-    ranks: int | None
+    gpus: int | None
 
 
 class _Seen(NamedTuple):
@@ -1029,7 +1029,7 @@ def _routed(ids: np.ndarray, experts: int, name: str) -> tuple[np.ndarray, int]:
 def _all_ranks(found: Iterable[Any], asked: _Asked, what: str) -> list[str]:
     "Refuse a recording that lacks ranks; say what cannot be seen."
     ranks = sorted({whole(rank, "rank", most=MOST_EXPERTS) for rank in found})
-    count = ranks[-1] + 1 if asked.ranks is None else asked.ranks
+    count = ranks[-1] + 1 if asked.gpus is None else asked.gpus
     if ranks[-1] >= count:
         raise ValueError(f"{what} has rank {ranks[-1]}; ranks are 0 to {count - 1}")
     if len(ranks) < count:
@@ -1039,8 +1039,8 @@ def _all_ranks(found: Iterable[Any], asked: _Asked, what: str) -> list[str]:
             f" ranks are not here: {', '.join(lost[:8])}; each rank writes its own file, and loads"
             " are their sum"
         )
-    if asked.ranks is None and count == 1:
-        return ["only rank 0 is here: with more GPUs this is not summed over ranks (say ranks=)"]
+    if asked.gpus is None and count == 1:
+        return ["only rank 0 is here: with more GPUs this is not summed over ranks (say gpus=)"]
     return [f"summed over {_many(count, 'rank')}"]
 
 # %% ../../nbs/experts/18_maps.ipynb #f8688191
@@ -1096,10 +1096,10 @@ def _read_passes(named: list[tuple[str, Any]], asked: _Asked) -> _Seen:
     if len(full) < len(counts):
         said += [f"{len(counts) - len(full)} passes lack a rank and are left out"]
     x = np.array(full)
-    if asked.ranks is None and x.any() and not x[..., x.shape[-1] // 2 :].any():
+    if asked.gpus is None and x.any() and not x[..., x.shape[-1] // 2 :].any():
         raise ValueError(
             "all tokens are in the lower half of the slots: files of the upper ranks are not here"
-            " (say ranks= when all are)"
+            " (say gpus= when all are)"
         )
     said += ["slots became experts by the last map; a rebalance in between is not seen"]
     return _Seen(_logical(x, table, asked.experts, "the recording"), said)
@@ -1381,7 +1381,7 @@ LOAD_FORMS = (
 
 # %% ../../nbs/experts/18_maps.ipynb #b120904a
 def read_loads(
-    path: str | PathLike, experts: int | None = None, ranks: int | None = None
+    path: str | PathLike, experts: int | None = None, gpus: int | None = None
 ) -> RecordedLoads:
     """Read the loads that an engine, a recorder or a trace has written.
 
@@ -1391,8 +1391,8 @@ def read_loads(
         A file, or the folder of a recording: every rank's files, every layer's files.
     experts : int, optional
         Logical experts of a layer; needed where tokens are recorded and not counts.
-    ranks : int, optional
-        Ranks that there were; each of them must have written.
+    gpus : int, optional
+        GPUs that recorded; each of them, a rank, must have written.
 
     Returns
     -------
@@ -1426,7 +1426,7 @@ def read_loads(
     """
     file = _file(path)
     m = None if experts is None else whole(experts, "experts", least=1, most=MOST_EXPERTS)
-    asked = _Asked(m, None if ranks is None else whole(ranks, "ranks", least=1, most=MOST_EXPERTS))
+    asked = _Asked(m, None if gpus is None else whole(gpus, "gpus", least=1, most=MOST_EXPERTS))
     named = _files_of(file) if file.is_dir() else [(str(file), _opened(file))]
     form = next((form for form in LOAD_FORMS if form.fits([value for _, value in named])), None)
     if form is None:

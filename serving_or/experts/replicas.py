@@ -1000,7 +1000,8 @@ class ReplicaPlan(Result):
     Raises
     ------
     ValueError
-        When the map is not legal (the first fault is named), or a bound contradicts its value.
+        When the map is not legal (the first fault is named), a group of a hierarchical one is on
+        two nodes, or a bound contradicts its value.
 
     Examples
     --------
@@ -1032,6 +1033,8 @@ class ReplicaPlan(Result):
         if len(physical) != layers:
             raise ValueError(f"physical has {len(physical)} layers; loads have {layers}")
         _check_legal(physical, m, gpus)
+        if policy == "hierarchical":
+            _check_groups(physical, m, nodes, groups)
         given = np.zeros(layers) if self.bounds is None else self.bounds
         least = np.maximum(
             finite(given, "bounds", shape=(layers,)),
@@ -1288,6 +1291,20 @@ def _check_legal(physical: np.ndarray, experts: int, gpus: int) -> None:
     wrong = faults(physical, experts, gpus)
     more = f" ({len(wrong) - 1} more faults)" if len(wrong) > 1 else ""
     raise ValueError(f"physical is no legal map: {wrong[0]}{more}")
+
+
+def _check_groups(physical: np.ndarray, experts: int, nodes: int, groups: int) -> None:
+    "Refuse a map with a group on two nodes, or with unequal numbers of groups on nodes."
+    group = physical.reshape(len(physical), nodes, -1) // (experts // groups)
+    there = np.zeros((len(physical), nodes, groups), bool)
+    layer, node = np.ogrid[: len(physical), :nodes]
+    there[layer[..., None], node[..., None], group] = True
+    for layer, node in np.argwhere(there.sum(axis=2) != groups // nodes):
+        held = np.flatnonzero(there[layer, node]).tolist()
+        raise ValueError(
+            f"physical has the policy 'hierarchical', but layer {layer}, node {node} holds experts"
+            f" of the groups {held}; it must hold {groups // nodes} whole groups"
+        )
 
 
 def _check_size(slots: int) -> None:

@@ -408,13 +408,15 @@ def refuse(fleet: Fleet, clock: Clock) -> None:
     if stock is not None:
         added[limited] = stock[limited] - fleet.stock[limited]
     more = " and ".join(f"{n:g} more {name}" for n, name in zip(added, fleet.gpus) if n > 0)
-    cure = f"; {more} would do" if more else ""
     if theta < 1:
-        message = f"the stock carries {theta:.4g} of this demand, even if classes are split{cure}"
+        message = f"the stock carries {theta:.4g} of this demand, even if classes are split"
+    elif theta >= 1:
+        message = "the stock carries no class assignment without splitting one; with split=True"
+        message += " there is an answer"
     else:
-        message = f"the stock carries no class assignment without splitting one{cure}"
-        message += "; with split=True there is an answer" if theta > 1 else ""
-    raise Infeasible(message, largest=theta, nearest=stock)
+        message = "the stock is too small for this demand"
+    message += f"; {more} would do" if more else ""
+    raise Infeasible(message, largest=None if np.isnan(theta) else theta, nearest=stock)
 
 # %% ../../nbs/fleet/04_gpu_mix.ipynb #6ab7d999
 @door
@@ -501,6 +503,8 @@ def mix_for(fleet: Fleet, clock: Clock, tolerance: float = 1e-9) -> GpuMix:
         refuse(fleet, clock)
     w = prices_for(fleet, clock)
     begin, program = greedy(fleet, w), mix_program(fleet)
+    if begin is None and largest_share(fleet, clock) < 1 - OVERLOAD:
+        refuse(fleet, clock)
     answer = solve(program, clock.left(), _point(program, begin), tolerance=tolerance)
     if answer.status == Outcome.INFEASIBLE and begin is None:
         refuse(fleet, clock)
@@ -509,7 +513,7 @@ def mix_for(fleet: Fleet, clock: Clock, tolerance: float = 1e-9) -> GpuMix:
         found.append(point)
     bound = max(price_bound(fleet, w), answer.bound if np.isfinite(answer.bound) else -np.inf, 0.0)
     if not found:
-        raise NotFound("no mix was found in time; there may be one", bound=bound)
+        raise NotFound("no mix was found; there may be one, with more time", bound=bound)
     count, share = min(found, key=lambda point: float(fleet.rent @ point[0]))
     value = float(fleet.rent @ count)
     bound = min(bound, value)
@@ -768,7 +772,7 @@ def roofline(
     if not listed or not all(isinstance(g, str) and g in SPEEDS for g in gpus):
         raise ValueError(f"gpus is {gpus!r}; it must be a list of names from {', '.join(SPEEDS)}")
     u = np.zeros((len(prompt), len(gpus)))
-    weights = float((card.block_bytes() + card.end_bytes()).sum())
+    weights = float(card.block_bytes().sum()) + card.outside * card.weight_bits / 8
     cache = lambda tokens: np.array([card.cache_bytes(n).sum() for n in tokens])
     full, mean = cache(prompt + output), cache(prompt + output / 2)
     for g, name in enumerate(gpus):

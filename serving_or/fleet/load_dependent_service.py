@@ -499,6 +499,12 @@ def fewest_replicas(
     share = None if share is None else number(share, "share", above=0, most=1)
     wanted = _target(ttft, "ttft"), _target(tpot, "tpot"), _target(response, "response")
     _check_floor(engine, *wanted)
+    if share == 1 and min(wanted[:2]) < np.inf:
+        raise Infeasible(
+            "share is 1; with random arrivals no number of replicas is sure to meet a target for"
+            " all requests. Ask for 0.999, say",
+            largest=0,
+        )
     fits = lambda n: _meets(BatchingServer(engine, rate / n), *wanted, share)
     n = _fewest(fits, most)
     if n > most:

@@ -10,7 +10,7 @@ __all__ = ['erlang_b', 'erlang_c', 'erlang_a', 'abandonment', 'Queue', 'Staffing
 #| code-fold: true
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -189,12 +189,14 @@ def _busy(n: np.ndarray, a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     none = (n == 0) | (n < _NOTHING) & (a > 0)
     b, log_b = np.where(none, 1.0, 0.0), np.where(none, 0.0, -np.inf)
     over, under = (a >= n) & ~none, (a < n) & (a > 0) & ~none
-    b[over] = np.minimum(1 / _first_half(n[over], a[over]), 1)
-    log_b[over] = np.log(b[over])
-    x, y = n[under], a[under]
-    p, log_p = _poisson(x, y)
-    rest = p * _second_half(x, y, np.ones_like(x))[0]
-    b[under], log_b[under] = p / (1 - rest), log_p - np.log1p(-rest)
+    if over.any():
+        b[over] = np.minimum(1 / _first_half(n[over], a[over]), 1)
+        log_b[over] = np.log(b[over])
+    if under.any():
+        x, y = n[under], a[under]
+        p, log_p = _poisson(x, y)
+        rest = p * _second_half(x, y, np.ones_like(x))[0]
+        b[under], log_b[under] = p / (1 - rest), log_p - np.log1p(-rest)
     return b, log_b
 
 
@@ -205,7 +207,7 @@ def _checked(values: ArrayLike, name: str) -> np.ndarray:
         raise ValueError(f"{name} is {x.max():g}; it must be at most {_LARGEST:g}")
     return x
 
-# %% ../../nbs/fleet/01_staffing.ipynb #50e50d5b
+
 def erlang_b(n: ArrayLike, a: ArrayLike, log: bool = False) -> Any:
     """Probability that all GPUs are busy when nobody can wait: the share of requests turned away.
 
@@ -264,7 +266,7 @@ def _shares(b: np.ndarray, log_b: np.ndarray, factor: np.ndarray, log: bool) -> 
         # rounding may leave a share above 1
         return _plain(np.minimum(log_b + np.log(factor), 0) if log else np.minimum(b * factor, 1))
 
-# %% ../../nbs/fleet/01_staffing.ipynb #ef1eea93
+
 def erlang_c(n: ArrayLike, a: ArrayLike, log: bool = False) -> Any:
     """Probability that a request must wait, when all wait as long as it takes.
 
@@ -334,11 +336,13 @@ def _queue(n: np.ndarray, a: np.ndarray, tau: np.ndarray) -> tuple[np.ndarray, .
     "Erlang C where tau is 0, Erlang A elsewhere."
     found = np.empty((6, n.size))
     stay, leave = tau == 0, tau > 0
-    found[:, stay] = _patient(n[stay], a[stay])
-    found[:, leave] = _impatient(n[leave], a[leave], tau[leave])
+    if stay.any():
+        found[:, stay] = _patient(n[stay], a[stay])
+    if leave.any():
+        found[:, leave] = _impatient(n[leave], a[leave], tau[leave])
     return tuple(found)
 
-# %% ../../nbs/fleet/01_staffing.ipynb #adb43080
+
 def erlang_a(n: ArrayLike, a: ArrayLike, theta: ArrayLike, log: bool = False) -> Any:
     """Probability that a request must wait, when those who wait give up after a random time.
 
@@ -365,7 +369,8 @@ def erlang_a(n: ArrayLike, a: ArrayLike, theta: ArrayLike, log: bool = False) ->
 
     Notes
     -----
-    Constant time for each element; theorem *Erlang A* of the chapter *Staffing*.
+    Constant time for each element, with relative errors below 1e-12 in the tests; theorem *Erlang
+    A* of the chapter *Staffing*.
 
     References
     ----------
@@ -694,15 +699,16 @@ class Staffing(Result):
         theta, a = _theta(self.service_time, self.patience), np.asarray(self.queue.offered)
         return np.asarray(_meets(_limits_of(self), np.asarray(gpus, float), a, theta))
 
-    @property
+    @cached_property
     def fewest(self) -> np.ndarray:
         "The fewest GPUs for each rate: these ones, where one less misses a target."
         return self._search() if self._met(self.gpus - 1).any() else self.gpus
 
     def _search(self) -> np.ndarray:
         theta = _theta(self.service_time, self.patience)
-        found = _fewest(_limits_of(self), np.asarray(self.queue.offered), theta)
-        return found.astype(np.int64)
+        found = _fewest(_limits_of(self), np.asarray(self.queue.offered), theta).astype(np.int64)
+        found.flags.writeable = False
+        return found
 
     @property
     def value(self) -> float:
@@ -763,7 +769,8 @@ class Staffing(Result):
         "The probability of waiting by GPUs, or the GPUs of each period."
         if self.rate.ndim:
             series = {"GPUs": self.gpus, "load": self.rate * self.service_time}
-            return lines(series, None, self.summary(), "period", "GPUs", step=True)
+            step = self.rate.size > 0
+            return lines(series, None, self.summary(), "period", "GPUs", step=step)
         n = int(self.gpus)
         x = np.arange(max(n - 12, 0), n + 13)
         curve = Queue(x, self.rate, self.service_time, self.patience).waiting

@@ -81,7 +81,7 @@ def test_passes_of_every_rank(tmp_path, mode):
     assert "summed over 3 ranks" in read.summary()
     assert "a rebalance in between is not seen" in read.summary()
     with pytest.raises(ValueError, match="1 of 4 ranks are not here: 3"):
-        read_loads(tmp_path, ranks=4)
+        read_loads(tmp_path, gpus=4)
     next(f for f in tmp_path.iterdir() if f.name.endswith("_1.pt")).unlink()
     with pytest.raises(ValueError, match="1 of 3 ranks are not here: 1"):
         read_loads(tmp_path)
@@ -110,7 +110,7 @@ def test_tokens_alone_are_enough(tmp_path):
     for each in pack["records"]:
         del each["global_physical_count"]
     torch.save(pack, file)
-    assert np.array_equal(read_loads(file, ranks=1).loads, loads(made))
+    assert np.array_equal(read_loads(file, gpus=1).loads, loads(made))
 
 
 def test_a_map_that_changed_between_ranks(tmp_path):

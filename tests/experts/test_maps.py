@@ -329,7 +329,7 @@ def test_a_window_of_vllm(tmp_path):
     read = read_loads(tmp_path)
     assert np.array_equal(read.loads, x + y) and "summed over 2 ranks" in read.summary()
     with pytest.raises(ValueError, match="2 of 4 ranks are not here: 2, 3"):
-        read_loads(tmp_path, ranks=4)
+        read_loads(tmp_path, gpus=4)
     np.savez(tmp_path / "r1.npz", **window(y, rng, PLAN[::-1], rank=1))
     with pytest.raises(ValueError, match="another map"):
         read_loads(tmp_path)
@@ -427,7 +427,7 @@ def test_statistic_of_tensorrt(tmp_path):
     assert np.array_equal(read.loads, x.sum(0)) and read.layers == (3, 4)
     assert "summed over 2 ranks" in read.summary() and "cooccurrence" in read.summary()
     with pytest.raises(ValueError, match="of 4 ranks"):
-        read_loads(tmp_path, ranks=4)
+        read_loads(tmp_path, gpus=4)
     more = safetensors({"104_3": np.ones(4, np.int32), "104_4": np.ones(4, np.int32)})
     (tmp_path / "rank2.safetensors").write_bytes(more)
     assert "iterations are missing" in read_loads(tmp_path).summary()
@@ -450,7 +450,7 @@ def test_router_trace_of_megatron(tmp_path):
     read = read_loads(tmp_path, experts=m)
     assert np.array_equal(read.loads, want) and read.layers == (1, 2, 3)
     with pytest.raises(ValueError, match="has rank 1; ranks are 0 to 0"):
-        read_loads(tmp_path / "trace_1.jsonl", experts=m, ranks=1)
+        read_loads(tmp_path / "trace_1.jsonl", experts=m, gpus=1)
     with pytest.raises(ValueError, match="rank 1, and 1 of 2 ranks are not here: 0"):
         read_loads(tmp_path / "trace_1.jsonl", experts=m)
     lines[0]["num_tokens"] = 6

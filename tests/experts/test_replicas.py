@@ -418,6 +418,10 @@ def test_a_plan_refuses_what_is_no_map():
         ReplicaPlan([[0, 1, 0, 1]], [[1, 1, 1]], 2)
     with pytest.raises(ValueError, match="expert 1 stands in slots 2 and 3"):
         ReplicaPlan([[0, 2, 1, 1]], [[1, 1, 1]], 2)
+    apart = ([[0, 2, 1, 3]], [[1, 1, 1, 1]], 4, 2, 2, "hierarchical")
+    with pytest.raises(ValueError, match=r"layer 0, node 0 holds experts of the groups \[0, 1\]"):
+        ReplicaPlan(*apart)
+    assert ReplicaPlan([[0, 1, 3, 2]], *apart[1:]).value == 1
     with pytest.raises(ValueError, match="at most the value"):
         ReplicaPlan([[0, 1]], [[1, 1]], 2, bounds=[3.0])
     with pytest.raises(ValueError, match="layers"):

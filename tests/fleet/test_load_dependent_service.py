@@ -194,6 +194,9 @@ def test_a_target_below_the_floor_is_told_from_too_few_replicas():
         floor = {"ttft": 0.1, "tpot": 0.05, "response": 0.6}[word]
         assert np.isclose(error.value.nearest, floor)
         assert error.value.largest == 0 and largest_rate(engine, **targets) == 0
+    with pytest.raises(Infeasible, match="share is 1; with random arrivals"):
+        fewest_replicas(engine, 20, ttft=5, share=1)
+    assert fewest_replicas(engine, 20, share=1).replicas == 5
     with pytest.raises(Infeasible, match="need more than 13 replicas") as error:
         fewest_replicas(engine, 20, ttft=0.5, share=0.99, most=13)
     assert 18 < error.value.largest < 20
