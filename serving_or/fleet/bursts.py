@@ -64,7 +64,7 @@ def dispersion(arrivals: ArrayLike, window: float) -> float:
             " least, and below 1e9"
         )
     full = int(span // w)
-    place = ((t - t.min()) // w).astype(np.int64)
+    place = ((t - t.min()) // w).astype(np.intp)
     counts = np.bincount(place[place < full], minlength=full)
     return float(counts.var(ddof=1) / counts.mean())
 
@@ -456,7 +456,7 @@ def _minutes(burst: float, rate: float, minutes: int, seed: int) -> np.ndarray:
     rng = np.random.default_rng(seed)
     mean = 60 * rate
     spread = max(burst - 1, 1e-9)
-    counts = rng.poisson(rng.gamma(mean / spread, spread, minutes))
+    counts = rng.poisson(rng.gamma(mean / spread, spread, minutes)).astype(np.intp)
     return np.sort(60 * (np.repeat(np.arange(minutes), counts) + rng.random(counts.sum())))
 
 

@@ -408,13 +408,15 @@ def refuse(fleet: Fleet, clock: Clock) -> None:
     if stock is not None:
         added[limited] = stock[limited] - fleet.stock[limited]
     more = " and ".join(f"{n:g} more {name}" for n, name in zip(added, fleet.gpus) if n > 0)
-    cure = f"; {more} would do" if more else ""
     if theta < 1:
-        message = f"the stock carries {theta:.4g} of this demand, even if classes are split{cure}"
+        message = f"the stock carries {theta:.4g} of this demand, even if classes are split"
+    elif theta >= 1:
+        message = "the stock carries no class assignment without splitting one; with split=True"
+        message += " there is an answer"
     else:
-        message = f"the stock carries no class assignment without splitting one{cure}"
-        message += "; with split=True there is an answer" if theta > 1 else ""
-    raise Infeasible(message, largest=theta, nearest=stock)
+        message = "the stock is too small for this demand"
+    message += f"; {more} would do" if more else ""
+    raise Infeasible(message, largest=None if np.isnan(theta) else theta, nearest=stock)
 
 # %% ../../nbs/fleet/04_gpu_mix.ipynb #6ab7d999
 @door
@@ -501,6 +503,8 @@ def mix_for(fleet: Fleet, clock: Clock, tolerance: float = 1e-9) -> GpuMix:
         refuse(fleet, clock)
     w = prices_for(fleet, clock)
     begin, program = greedy(fleet, w), mix_program(fleet)
+    if begin is None and largest_share(fleet, clock) < 1 - OVERLOAD:
+        refuse(fleet, clock)
     answer = solve(program, clock.left(), _point(program, begin), tolerance=tolerance)
     if answer.status == Outcome.INFEASIBLE and begin is None:
         refuse(fleet, clock)
@@ -757,7 +761,7 @@ def roofline(
     --------
     >>> from serving_or.tools.models import CARDS
     >>> roofline(CARDS["Llama-3.1-8B"], [500, 30_000], [200, 500], ["L4", "H100"]).round(2).tolist()
-    [[1.63, 34.34], [0.05, 0.75]]
+    [[2.18, 39.98], [0.02, 0.49]]
     """
     prompt = finite(prompt, "prompt", ndim=1, least=1)
     output = finite(output, "output", shape=prompt.shape, least=1)
@@ -812,7 +816,7 @@ def slices_of(trace: RequestTrace, prompt: Any, output: Any) -> Any:
     >>> from serving_or.tools.data import load_requests
     >>> table = slices_of(load_requests("azure_code"), [2000], [50])
     >>> table["rate"].round(2).to_dict()
-    {'to 2000, to 50': 1.42, 'to 2000, more': 0.18, 'more, to 50': 0.87, 'more, more': 0.09}
+    {'to 2000, to 50': 1.4, 'to 2000, more': 0.18, 'more, to 50': 0.88, 'more, more': 0.11}
     """
     import pandas as pd
 

@@ -230,7 +230,7 @@ def search(
         return starts, bound, clock.over()
     last = last_starts(requests, memory, value)
     if entries_of(requests, last) > MOST_ENTRIES or clock.over():
-        return starts, bound, clock.over()
+        return better_order(requests, memory, starts, clock), bound, clock.over()
     program = starts_program(requests, memory, last)
     program, proved = without_hope(program, solve(program, clock.left(), relaxed=True), value)
     bound = max(bound, min(value, whole_bound(proved)))

@@ -769,7 +769,8 @@ class Staffing(Result):
         "The probability of waiting by GPUs, or the GPUs of each period."
         if self.rate.ndim:
             series = {"GPUs": self.gpus, "load": self.rate * self.service_time}
-            return lines(series, None, self.summary(), "period", "GPUs", step=True)
+            step = self.rate.size > 0
+            return lines(series, None, self.summary(), "period", "GPUs", step=step)
         n = int(self.gpus)
         x = np.arange(max(n - 12, 0), n + 13)
         curve = Queue(x, self.rate, self.service_time, self.patience).waiting

@@ -219,7 +219,7 @@ def test_it_says_which_class_and_which_stock():
         mix([1, 1], [[4, 10], [0, 2]], [1, 3], [9, 0], **names)
     with pytest.raises(Infeasible, match="carries 0.5 of this demand.*1 more large would do"):
         mix([0, 4], [[4, 10], [0, 2]], [1, 3], [9, 1], **names)
-    with pytest.raises(Infeasible, match="split=True there is an answer"):
+    with pytest.raises(Infeasible, match="split=True there is an answer; 1 more small would do"):
         mix([6, 1], [[4, 10], [0, 2]], [1, 3], [1, 1], **names)
     # without demand a class may be impossible, and nothing is rented
     nothing = mix([0, 0], [[4, 10], [0, 0]], [1, 3], **names)

@@ -351,7 +351,8 @@ def test_many_rates_and_labels():
     assert list(plan.to_frame().index) == ["night", "never", "noon"]
     assert plan.to_frame().loc["never"].isna().sum() == 6 and "inf" not in plan.summary()
     assert "3 periods" in plan.summary() and plan.plot() and staff(20, 1.5, waiting=0.1).plot()
-    assert staff([], 1.5, waiting=0.1).value == 0
+    empty = staff([], 1.5, waiting=0.1)
+    assert empty.value == 0 and empty.plot() and len(empty.to_frame()) == 0
 
 
 def test_targets_that_no_number_of_gpus_meets():
