@@ -962,7 +962,7 @@ class RepairPlan(ReplicaPlan):
             self.because,
         ]
         if self.expert_bytes is not None:
-            lines.append(f"{self.bytes / 1e9:.3g} GB")
+            lines.append(f"{self.bytes / 1e9:.3g} GB of weights are sent")
         if k:
             lines.append(
                 f"{self.rounds.max() + 1} rounds where a GPU sends one expert and receives one at a"
@@ -1187,7 +1187,7 @@ def _because(task: _Task, slack: float, new: np.ndarray, hulls: list, capped: bo
     why = ["the cap is spent"] if capped and short > missed else []
     if missed:
         why.append(f"no operation helped in {missed} (fallback=True and exact=True may)")
-    said = f"target not reached in {short} of {len(top)} layers, all others are {aim}"
+    said = f"target not reached in {short} of {len(top)} layers ({aim})"
     return f"{said}: {'; '.join(why)}"
 
 
