@@ -727,7 +727,7 @@ def _srpt(release: list[int], work: list[int]) -> list[int]:
     done: list[int] = []
     while len(done) < len(release):
         if not left:
-            now = max(now, release[come])
+            now = release[come]
         while come < len(release) and release[come] <= now:
             heapq.heappush(left, work[come])
             come += 1

@@ -131,25 +131,25 @@ def long_cases():
             arrival = np.cumsum(rng.choice(gaps, n))
             output = rng.integers(1, longest + 1, n)
             prompt = np.where(rng.random(n) < 0.2, memory - output, rng.integers(0, 5, n))
-            given = Requests(arrival, prompt, output).take(rng.permutation(n))
-            plan = np.minimum(given.output + rng.integers(0, 30, n), memory - given.prompt)
-            for key in (given.arrival, given.output, rng.integers(0, 2, n)):
-                for reserve in (given.output, plan):
-                    yield given, memory, key, reserve
+            some = Requests(arrival, prompt, output).take(rng.permutation(n))
+            plan = np.minimum(some.output + rng.integers(0, 30, n), memory - some.prompt)
+            for key in (some.arrival, some.output, rng.integers(0, 2, n)):
+                for reserve in (some.output, plan):
+                    yield some, memory, key, reserve
 
 
 def test_the_window_slides_many_times():
-    for given, memory, key, plan in long_cases():
-        start = look_ahead(given, memory, key, plan)
-        assert (start == by_the_horizon(given, memory, key, plan)).all()
+    for some, memory, key, plan in long_cases():
+        start = look_ahead(some, memory, key, plan)
+        assert (start == by_the_horizon(some, memory, key, plan)).all()
 
 
 def test_compiled_and_plain_are_the_same(monkeypatch):
     pytest.importorskip("numba")
-    given = list(long_cases())
-    plain = [look_ahead(*case) for case in given]
+    some = list(long_cases())
+    plain = [look_ahead(*case) for case in some]
     monkeypatch.setattr(kv_cache, "_MANY", 1)
-    assert all((p == look_ahead(*case)).all() for p, case in zip(plain, given))
+    assert all((p == look_ahead(*case)).all() for p, case in zip(plain, some))
 
 
 def test_nothing_heavy_is_loaded():
