@@ -172,6 +172,85 @@ def map_calls():
     }
 
 
+def map_policy(make):
+    "A call that starts a policy of maps and takes one step."
+
+    def call(old=((0, 1, 2),), gpus=3, experts=2, loads=((9.0, 4.0),)):
+        policy = make()
+        policy.start(old, gpus, experts)
+        return policy.step(loads)
+
+    return call, {"old": ((0, 1, 1),), "gpus": 3, "experts": 2, "loads": ((9.0, 4.0),)}
+
+
+def next_window_calls():
+    "The doors of backtests and diagnosis."
+    trace = np.array([[6, 2, 1], [5, 4, 2], [1, 4, 6], [2, 3, 6]])
+    sizes = {"gpus": 2, "redundant": 1, "window": 1}
+    link, keep = experts.Link(9.0), [experts.Keep()]
+    kept = experts.backtest(trace, 2, 1, policies=keep)
+    test = experts.backtest(trace, 2, 1, policies=[experts.Keep(), experts.Rebuild()])
+    arrays = {n: getattr(kept, n) for n in ("mean", "peak_in", "peak_next", "transfers")}
+    diagnosis = {"gpus": 2, "redundant": 1, "experts": 3, "layers": 1, "tokens": 9.0}
+    one = experts.OnePerGpu(experts.RegularizedGreedy())
+    greedy = experts.RegularizedGreedy
+    return {
+        "experts.backtest": (
+            lambda trace, **more: experts.backtest(trace, policies=[experts.Repair()], **more),
+            {"trace": trace, **sizes, "nodes": 2, "old": [[0, 1, 2, 0]], "link": link},
+        ),
+        "experts.backtest(policies)": (
+            lambda policies: experts.backtest(trace, 4, 1, policies=policies, move_price=1.0),
+            {"policies": [one]},
+        ),
+        "experts.Backtest": (
+            experts.Backtest,
+            {"names": ("keep",), "gpus": 2, "slots": 4, "experts": 3, **arrays}
+            | {"duplicates": kept.duplicates, "seconds": kept.seconds, "times": (1, 2, 3)},
+        ),
+        "experts.Link": (experts.Link, {"expert_bytes": 9.0, "near": 3.0, "far": 1.0}),
+        "experts.Keep": map_policy(experts.Keep),
+        "experts.Rebuild": map_policy(experts.Rebuild),
+        "experts.Relabelled": map_policy(experts.Relabelled),
+        "experts.Repair": map_policy(experts.Repair),
+        "experts.Repair(...)": (
+            experts.Repair,
+            {"slack": 0.1, "predictor": experts.last},
+        ),
+        "experts.OnePerGpu": map_policy(lambda: experts.OnePerGpu(greedy())),
+        "experts.OnePerGpu(...)": (experts.OnePerGpu, {"policy": greedy(), "move_price": 1.0}),
+        "experts.cautious": (experts.cautious, {"z": 1.0, "windows": 3}),
+        "experts.ranges": (experts.ranges, {"runs": [kept, kept]}),
+        "experts.diagnose": (
+            experts.diagnose,
+            {"trace": trace, **sizes, "nodes": 1, "groups": 1, "policy": "global", "slack": 0.1}
+            | {"spares": [1, 3], "draws": 1, "seed": 2, "link": link}
+            | {"time": experts.StepTime(1.0, 1.0)},
+        ),
+        "experts.Diagnosis": (
+            experts.Diagnosis,
+            {**diagnosis, "rungs": np.full((3, 7), 0.5), "spares": [1], "curve": [[1.0, 1, 1]]}
+            | {"expert_bytes": 9.0, "grid": [[1.0, 1, 0.9, 3]], "test": test},
+        ),
+        "experts.balance_losses": (
+            experts.balance_losses,
+            {"trace": trace, **sizes, "draws": 1, "seed": 2},
+        ),
+        "experts.noise_floor": (
+            experts.noise_floor,
+            {"popularity": trace[0], "gpus": 2, "redundant": 1, "tokens": 9, "draws": 1, "seed": 0},
+        ),
+        "experts.StepTime": (
+            experts.StepTime,
+            {"dense": 1.0, "moe": 1.0, "stall": 0.1, "background": False},
+        ),
+        "experts.break_even": (
+            experts.break_even,
+            {"stall": 1.0, "before": 0.5, "after": 0.9, "moe": 0.1},
+        ),
+    }
+
+
 def repair_calls():
     "The doors of a plan from an old one."
     loads, old = [[20.0, 4, 1, 1], [1, 1, 9, 9]], [[0, 1, 2, 3, 0, 1]] * 2
@@ -334,10 +413,6 @@ def fleet_calls():
             fleet.square_root_staffing,
             {"a": [3.0, 30.0], "waiting": 0.1},
         ),
-        "fleet.continuous_staffing": (
-            fleet.continuous_staffing,
-            {"a": [3.0, 30.0], "waiting": 0.1},
-        ),
         "fleet.dispersion": (
             fleet.dispersion,
             {"arrivals": [0.0, 0.5, 1.0, 2.5, 3.5], "window": 1.0},
@@ -438,6 +513,7 @@ def calls():
         fleet_calls()
         | map_calls()
         | repair_calls()
+        | next_window_calls()
         | replica_calls()
         | {
             "experts.Problem": (

@@ -4,6 +4,7 @@ How many GPUs each expert gets as the load drifts.
 """
 
 from .certificate import Certificate, run
+from .diagnosis import Diagnosis, StepTime, balance_losses, break_even, diagnose, noise_floor
 from .hardness import place_exact
 from .hindsight import optimum
 from .maps import (
@@ -17,6 +18,19 @@ from .maps import (
     write_map,
 )
 from .model import Problem, Schedule
+from .next_window import (
+    Backtest,
+    Keep,
+    Link,
+    MapPolicy,
+    OnePerGpu,
+    Rebuild,
+    Relabelled,
+    Repair,
+    backtest,
+    cautious,
+    ranges,
+)
 from .policies import Chase, Myopic, Never, Policy
 from .predictions import Follow, Mix, Rounded, ewma, last, seasonal
 from .regularized_greedy import RegularizedGreedy, ReverseEntropy
@@ -70,4 +84,21 @@ __all__ = [
     "ExpertMap",
     "VllmPolicy",
     "rebalance_experts",
+    "backtest",
+    "Backtest",
+    "Link",
+    "MapPolicy",
+    "Keep",
+    "Rebuild",
+    "Relabelled",
+    "Repair",
+    "OnePerGpu",
+    "cautious",
+    "ranges",
+    "diagnose",
+    "Diagnosis",
+    "balance_losses",
+    "noise_floor",
+    "StepTime",
+    "break_even",
 ]

@@ -548,8 +548,8 @@ def _spent(
     hulls: list[list[_Point]], size: np.ndarray | None, most: tuple[float, float]
 ) -> list[_Point]:
     "The corner of each layer that is reached within the caps, on transfers and on bytes."
-    each = np.ones(len(hulls)) if size is None else size
-    cost = np.ones(len(hulls)) if most[1] == np.inf else each
+    each = [1.0] * len(hulls) if size is None else size.tolist()
+    cost = [1.0] * len(hulls) if most[1] == np.inf else each
     reached, closed = [hull[0] for hull in hulls], set()
     steps = [
         ((a.top - b.top) / (b.moved - a.moved) / max(cost[layer], _TINY), layer, a, b)
@@ -557,7 +557,7 @@ def _spent(
         for a, b in zip(hull, hull[1:])
     ]
     moved = sum(point.moved for point in reached)
-    used = sum(float(each[layer]) * point.moved for layer, point in enumerate(reached))
+    used = sum(each[layer] * point.moved for layer, point in enumerate(reached))
     for _, layer, a, b in sorted(steps, key=lambda step: -step[0]):
         more = b.moved - a.moved
         if layer in closed or moved + more > most[0] or used + each[layer] * more > most[1]:
@@ -565,7 +565,7 @@ def _spent(
             if max(most) < np.inf:
                 break
             continue
-        moved, used = moved + more, used + float(each[layer]) * more
+        moved, used = moved + more, used + each[layer] * more
         reached[layer] = b
     return reached
 
@@ -962,7 +962,7 @@ class RepairPlan(ReplicaPlan):
             self.because,
         ]
         if self.expert_bytes is not None:
-            lines.append(f"{self.bytes / 1e9:.3g} GB")
+            lines.append(f"{self.bytes / 1e9:.3g} GB of weights are sent")
         if k:
             lines.append(
                 f"{self.rounds.max() + 1} rounds where a GPU sends one expert and receives one at a"
@@ -1076,7 +1076,7 @@ def _left(
     if gpus % nodes or n % gpus:
         # says which sizes would be legal
         rebuild(loads, gpus, spare, nodes)
-    before = _map(old, "old", gpus, (layers, n))
+    before = _map(getattr(old, "physical", old), "old", gpus, (layers, n))
     gone = positions(lost, "lost", gpus) if np.size(lost) else np.zeros(0, np.intp)
     left = np.setdiff1d(np.arange(gpus), gone)
     _check_running(before, m)
@@ -1099,13 +1099,13 @@ def _check_running(old: np.ndarray, experts: int) -> None:
         raise ValueError(
             f"old[{layer}, {slot}] is {old[layer, slot]}; experts are 0 to {experts - 1}"
         )
-    for layer, row in enumerate(old):
-        nowhere = np.setdiff1d(np.arange(experts), row)
-        if nowhere.size and row.min() >= 0:
-            raise ValueError(
-                f"old has no slot with expert {nowhere[0]} in layer {layer}; a map that runs has"
-                " every expert (empty slots are marked by -1, lost GPUs named by lost)"
-            )
+    nowhere = ~_held(old, experts, 1)[:, 0] & (old.min(axis=1) >= 0)[:, None]
+    if nowhere.any():
+        layer, expert = np.argwhere(nowhere)[0]
+        raise ValueError(
+            f"old has no slot with expert {expert} in layer {layer}; a map that runs has every"
+            " expert (empty slots are marked by -1, lost GPUs named by lost)"
+        )
 
 
 @dataclass
@@ -1187,7 +1187,7 @@ def _because(task: _Task, slack: float, new: np.ndarray, hulls: list, capped: bo
     why = ["the cap is spent"] if capped and short > missed else []
     if missed:
         why.append(f"no operation helped in {missed} (fallback=True and exact=True may)")
-    said = f"target not reached in {short} of {len(top)} layers, all others are {aim}"
+    said = f"target not reached in {short} of {len(top)} layers ({aim})"
     return f"{said}: {'; '.join(why)}"
 
 
@@ -1262,8 +1262,8 @@ def plan(
     gpus, redundant, nodes, groups
         As in `rebuild`; with ``lost``, those before the loss.
     old : array_like of int (layers, n), optional
-        The map that runs; -1 is an empty slot, as on a GPU that has joined. Experts that stand
-        twice on a GPU are taken off first. Without it, `rebuild`.
+        The map that runs, or a plan that has it; -1 is an empty slot, as on a GPU that has joined.
+        Experts that stand twice on a GPU are taken off first. Without it, `rebuild`.
     slack : float
         Stop once no GPU's load is above (1 + slack) times the largest of a rebuilt map.
     max_transfers : int, optional

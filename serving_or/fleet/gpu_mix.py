@@ -761,7 +761,7 @@ def roofline(
     --------
     >>> from serving_or.tools.models import CARDS
     >>> roofline(CARDS["Llama-3.1-8B"], [500, 30_000], [200, 500], ["L4", "H100"]).round(2).tolist()
-    [[1.63, 34.34], [0.05, 0.75]]
+    [[2.18, 39.98], [0.02, 0.49]]
     """
     prompt = finite(prompt, "prompt", ndim=1, least=1)
     output = finite(output, "output", shape=prompt.shape, least=1)
@@ -816,7 +816,7 @@ def slices_of(trace: RequestTrace, prompt: Any, output: Any) -> Any:
     >>> from serving_or.tools.data import load_requests
     >>> table = slices_of(load_requests("azure_code"), [2000], [50])
     >>> table["rate"].round(2).to_dict()
-    {'to 2000, to 50': 1.42, 'to 2000, more': 0.18, 'more, to 50': 0.87, 'more, more': 0.09}
+    {'to 2000, to 50': 1.4, 'to 2000, more': 0.18, 'more, to 50': 0.88, 'more, more': 0.11}
     """
     import pandas as pd
 

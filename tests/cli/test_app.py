@@ -3,6 +3,7 @@
 import inspect
 import json
 import os
+import random
 import re
 import resource
 import signal
@@ -29,6 +30,7 @@ from serving_or.cli.app import (
     texts_of,
 )
 from serving_or.tools.answers import Infeasible, NotFound, Record, TooLarge
+from tests.long import cases
 from tests.tree import ROOT
 
 MAIN = "from serving_or.cli.app import main; main()"
@@ -366,10 +368,13 @@ def test_ctrl_c_ends_it_soon(name, tmp_path):
         stderr=subprocess.PIPE,
         text=True,
     )
-    assert running.stderr.readline() == "begun\n"
-    running.send_signal(signal.SIGINT)
-    begun = time.monotonic()
-    said = running.communicate(timeout=30)
+    try:
+        assert running.stderr.readline() == "begun\n"
+        running.send_signal(signal.SIGINT)
+        begun = time.monotonic()
+        said = running.communicate(timeout=30)
+    finally:
+        running.kill()
     assert running.returncode == 130 and said == ("", "serving-or: stopped\n")
     assert time.monotonic() - begun < 20 and os.listdir(tmp_path) == ["old.json"]
     assert kept.read_text() == "old"
@@ -447,3 +452,58 @@ def test_every_command_is_told_in_full(part, name):
     for option in ("--json", "--debug", "-o", "--help"):
         assert option in said
     assert any(line.strip().startswith("$ serving-or") for line in told["Examples"])
+
+
+# what is right most of the time, and what never is
+GOOD = {
+    "rate": "20",
+    "service_time": "1",
+    "wait": "0.3",
+    "gpu": "L4",
+    "gpus": "4",
+    "experts": "8",
+    "redundant": "4",
+    "to": "sglang",
+    "output": "out.json",
+    "memory": "20000",
+    "first": "9",
+}
+# fmt: off
+ODD = [
+    "0", "-1", "1", "64", "nan", "inf", "1e308", "1e-320", "9" * 400, "", "x", "é\udce9", "--", "-",
+    "a\0b", ".", "none", "/dev/null", "map.json", "loads.json", "fleet.yaml", "out.yaml",
+]
+# fmt: on
+
+
+def some_line(rng, part, name):
+    "A line for a command, with a few odd things in it."
+    line = [part, name]
+    for parameter in inspect.signature(commands(part)[name]).parameters.values():
+        if parameter.kind is not parameter.KEYWORD_ONLY:
+            right = ["map.json", "loads.json", "fleet.yaml", "Llama-3.1-8B", "azure_code"]
+            line.append(rng.choice(right if rng.random() < 0.9 else ODD))
+        elif rng.random() < (0.95 if parameter.name in GOOD else 0.1):
+            usual = GOOD.get(parameter.name, "2") if rng.random() < 0.9 else rng.choice(ODD)
+            line.append(f"--{parameter.name.replace('_', '-')}")
+            line += [] if parameter.annotation is bool else [usual]
+    return line + rng.choice([[], [], ["--json"], ["--bogus"], ["--help"]])
+
+
+def test_no_line_makes_a_mistake_of_ours(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    loads = [[[9, 1, 2, 3, 4, 5, 6, 7], [1, 1, 2, 3, 5, 8, 13, 21]]] * 3
+    Path("loads.json").write_text(json.dumps(loads))
+    for line in ("plan loads.json --gpus 4 --redundant 4 --to sglang -o map.json", "init"):
+        part = "fleet" if line == "init" else "experts"
+        text = run(part, *line.split(), app=command_line()).stdout
+    Path("fleet.yaml").write_text(text)
+    rng, codes = random.Random(0), set()
+    for _ in range(cases(8000, 400)):
+        line = some_line(rng, *rng.choice(ALL))
+        done = run(*line, app=command_line())
+        codes.add(done.exit_code)
+        assert done.exit_code in (0, 1, 2), (line, done.stderr)
+        assert done.exit_code == 0 or done.stderr or line[1] == "check", line
+        assert "Traceback" not in done.stderr and isinstance(done.exception, SystemExit | None)
+    assert codes == {0, 1, 2}

@@ -10,8 +10,10 @@ from typer.testing import CliRunner
 from serving_or.cli import experts as commands
 from serving_or.cli.app import command_line
 from serving_or.cli.experts import (
+    experts_backtest,
     experts_check,
     experts_convert,
+    experts_diagnose,
     experts_plan,
 )
 from serving_or.experts.maps import ENGINES, check_map, read_map
@@ -107,6 +109,27 @@ def test_a_map_goes_from_engine_to_engine_and_back(to, folder):
     assert done.exit_code == 0 and json.loads(done.stdout)["faults"] == []
 
 
+def test_dense_layers_and_experts_reach_the_writer(folder):
+    run("convert old.json --to sglang --gpus 8 --dense 2 -o new.json")
+    assert read_map("new.json").physical.shape == (5, 72)
+    run(f"plan loads.npy {FLAGS} --to sglang --dense 1 -o plan.json")
+    assert read_map("plan.json").physical.shape == (4, 72)
+    done = run("convert old.json --to sglang --gpus 8 --experts 65 -o wrong.json")
+    assert done.exit_code == 2 and "expert 64" in done.stderr
+
+
+def test_the_map_that_runs_counts_for_ascend(folder):
+    """It takes no expert that stays on its card in another slot."""
+    physical = read_map("old.json").physical.copy()
+    physical[:, :3] = np.roll(physical[:, :3], 1, axis=1)
+    (folder / "turned.json").write_text(json.dumps(physical.tolist()))
+    line = "check turned.json --experts 64 --gpus 8 --to vllm-ascend"
+    assert run(line).exit_code == 0 and run(f"{line} --old old.json").exit_code == 1
+    convert = "convert turned.json --to vllm-ascend --gpus 8 -o new.json"
+    assert run(f"{convert} --old old.json").exit_code == 2 and not os.path.exists("new.json")
+    assert run(convert).exit_code == 0
+
+
 def test_a_wrong_map_ends_with_one_and_says_where(folder):
     physical = read_map("old.json").physical.copy()
     physical[1, 4] = physical[1, 5]
@@ -122,6 +145,29 @@ def test_a_wrong_map_ends_with_one_and_says_where(folder):
     assert run("check old.json --experts 64 --gpus 8 --redundant 9").exit_code == 1
     done = run("convert bad.json --to vllm --gpus 8 -o new.json")
     assert done.exit_code == 2 and "layer 1" in done.stderr and not os.path.exists("new.json")
+
+
+def test_backtest_is_the_door(folder):
+    done = run(f"backtest loads.npy {FLAGS} --window 2")
+    answer = experts_backtest("loads.npy", **SIZE, window=2)
+    assert done.exit_code == 0 and done.stdout == answer.summary() + "\n" and done.stderr == ""
+    assert loaded(run(f"backtest loads.npy {FLAGS} --window 2 --json").stdout) == answer
+    priced = run(f"backtest loads.npy {FLAGS} --window 2 --expert-bytes 1e6 --old old.json")
+    assert priced.exit_code == 0 and priced.stdout != done.stdout
+
+
+def test_diagnose_is_the_door(folder):
+    line = f"diagnose loads.npy {FLAGS} --window 2 --expert-bytes 1e7 --dense 0.02 --moe 0.01"
+    done = run(line)
+    more = {"window": 2, "expert_bytes": 1e7, "dense": 0.02, "moe": 0.01}
+    answer = experts_diagnose("loads.npy", **SIZE, **more)
+    assert done.exit_code == 0 and done.stdout == answer.summary() + "\n"
+    assert loaded(run(f"{line} --json").stdout) == answer
+
+
+def test_progress_goes_to_standard_error_alone(folder):
+    done = run(f"backtest loads.npy {FLAGS} --window 2 --verbose")
+    assert done.stderr and done.stdout == run(f"backtest loads.npy {FLAGS} --window 2").stdout
 
 
 def test_what_is_odd_about_a_recording_is_said(folder, caplog):
@@ -163,6 +209,10 @@ def test_what_is_odd_about_a_recording_is_said(folder, caplog):
         ("check empty --experts 64 --gpus 8", 2, "empty"),
         ("convert old.json --to vllm -o new.json", 2, "--gpus is not given"),
         ("convert old.json --to vllm", 2, "--output"),
+        (f"diagnose loads.npy {FLAGS} --dense 1", 2, ""),
+        (f"diagnose loads.npy {FLAGS} --window 10", 2, ""),
+        (f"backtest loads.npy {FLAGS} --window 12", 2, ""),
+        (f"backtest loads.npy {FLAGS} --expert-bytes 0", 2, "--expert-bytes"),
     ],
 )
 def test_bad_input_is_told_and_leaves_everything_as_it_was(line, code, said, folder):

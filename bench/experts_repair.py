@@ -1,0 +1,98 @@
+"""Maps from old maps: transfers, balance and time of repair, beside rebuilding by the open rule.
+
+``rule`` is greedy counts and greedy packing from the loads alone, as the open balancers have it,
+restated in NumPy; ``rule, renamed`` has the GPUs' names by an assignment; ours rebuilds, and
+repairs as NumPy and as machine code (Numba). Processor time; the transfers and balances are exact.
+"""
+
+import importlib.util
+import time
+
+import numpy as np
+
+from serving_or.experts import repair
+from serving_or.experts.repair import plan, relabel, transfers
+from serving_or.experts.replicas import balancedness, duplicates, rebuild
+from serving_or.tools.data import load_experts
+from serving_or.tools.generators import generate_experts
+from tests.instances import peers_map
+
+
+def along(loads, gpus, spare, step):
+    """Transfers in percent of the slots, both balances, second copies, and median milliseconds."""
+    at, rows, times = rebuild(loads[0], gpus, spare).physical, [], []
+    for now, coming in zip(loads[1:], loads[2:]):
+        began = time.process_time()
+        new = step(now, at)
+        times.append(1e3 * (time.process_time() - began))
+        moved = 100 * transfers(at, new, gpus).sum() / new.size
+        ahead = balancedness(new, coming, gpus)
+        rows.append((moved, balancedness(new, now, gpus), ahead, duplicates(new, gpus).sum()))
+        at = new
+    return *np.mean(rows, axis=0), float(np.median(times))
+
+
+def compared(title, loads, gpus, spare):
+    """One trace under all ways to replan."""
+    slots = loads.shape[2] + spare
+
+    def rule(w, at):
+        return peers_map(w, slots, gpus)
+
+    def repaired(pays, slack=0.02):
+        def step(w, at):
+            repair._PAYS = pays
+            return plan(w, gpus, spare, old=at, slack=slack).physical
+
+        return step
+
+    ways = {
+        "rule": rule,
+        "rule, renamed": lambda w, at: relabel(at, rule(w, at), gpus),
+        "ours, rebuilt": lambda w, at: rebuild(w, gpus, spare).physical,
+        "ours, 2 %, NumPy": repaired(np.inf),
+    }
+    if importlib.util.find_spec("numba"):
+        repaired(0)(loads[1], rebuild(loads[0], gpus, spare).physical)
+        ways["ours, 2 %, Numba"] = repaired(0)
+        ways["ours, 5 %, Numba"] = repaired(0, 0.05)
+    layers, experts = loads.shape[1:]
+    print(f" {title}: {layers} x {experts} -> {slots} on {gpus} GPUs, {len(loads) - 2} rebalances")
+    for name, step in ways.items():
+        moved, here, ahead, twice, took = along(loads, gpus, spare, step)
+        print(
+            f"  {name:18s} {moved:6.2f} % moved, balance {here:.4f}, next {ahead:.4f},"
+            f" {twice:5.1f} twice, {took:8.2f} ms"
+        )
+
+
+def fewest():
+    """Repair beside the integer program, on small layers with the program's targets."""
+    print(" small layers: slack, reached, transfers by repair and by the program, bound")
+    for experts, gpus, slots in [(8, 6, 12), (9, 4, 12), (12, 8, 16)]:
+        rng = np.random.default_rng(1)
+        before = rng.lognormal(0, 1, (10, experts))
+        loads = before * rng.lognormal(0, 0.3, before.shape)
+        old, size = rebuild(before, gpus, slots - experts).physical, (gpus, slots - experts)
+        for slack in (0.02, 0.05, 0.1):
+            exact = plan(loads, *size, old=old, slack=slack, exact=True, time_limit=60)
+            base = rebuild(loads, *size)
+            task = repair._Task(old, base, exact.targets, None, None, False, False, repair.Clock())
+            ends = [hull[-1] for hull in task.frontiers()[1]]
+            ok = np.array([p.top for p in ends]) <= exact.targets * (1 + 1e-9)
+            moved = np.array([p.moved for p in ends])
+            print(
+                f"  {experts} -> {slots} on {gpus}, {slack:.0%}: {ok.sum()} of 10,"
+                f" {moved[ok].mean():.2f} and {exact.transfers[ok].mean():.2f}, at least"
+                f" {task.least[ok].mean():.2f}"
+            )
+
+
+def run():
+    print("from an old map: transfers, balance, the same in the next window, second copies")
+    slow = generate_experts(58, 256, 9, 1_000_000, switch=0, spike=0, seed=0).loads
+    compared("slow drift", slow.astype(float), 32, 32)
+    esft = load_experts(window=4).loads.astype(float)
+    compared("ESFT", esft, 8, 8)
+    compared("ESFT", esft, 16, 16)
+    fewest()
