@@ -127,12 +127,10 @@ def _common(own: bool) -> list[inspect.Parameter]:
     ]
 
 
-def _given(name: str, value: Any, parameter: inspect.Parameter) -> Any:
+def _given(name: str, value: Any) -> Any:
     "What typer has read, as the function takes it."
     if name == "verbose" and value is None:
         return sys.stderr is not None and sys.stderr.isatty()
-    if isinstance(value, list | tuple) and not value:
-        return parameter.default
     return value
 
 # %% ../../nbs/cli/06_app.ipynb #8758718c
@@ -148,7 +146,7 @@ def command_of(function: Callable[..., Any]) -> Callable[..., None]:
     declared += _common(own)
 
     def call(json: bool, debug: bool, output: Path | None = None, **given: Any) -> None:
-        values = {name: _given(name, value, parameters[name]) for name, value in given.items()}
+        values = {name: _given(name, value) for name, value in given.items()}
         run = partial(function, **values, **({"output": output} if own else {}))
         try:
             code = _answer(run, json, output, own)

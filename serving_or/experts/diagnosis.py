@@ -417,8 +417,8 @@ def diagnose(
     Parameters
     ----------
     trace : ExpertTrace, or array_like (T, layers, m) or (T, m)
-        Counts of routed tokens, in the order of time. Loads that are not counts make the two
-        losses by chance wrong.
+        Routed tokens of each expert, in the order of time: whole numbers. Loads that were divided
+        by something would make the losses by chance wrong.
     gpus, redundant : int
         GPUs, and slots of a layer beyond one for each expert.
     window : int
@@ -449,7 +449,7 @@ def diagnose(
     Raises
     ------
     ValueError
-        When the trace has fewer than three windows, or slots and topology do not fit.
+        When the trace holds no counts, has no two windows, or slots and topology do not fit.
 
     Examples
     --------
@@ -459,7 +459,7 @@ def diagnose(
     >>> abs(sum(found.losses.values()) - found.lost) < 1e-12
     True
     """
-    loads, _ = windows_of(trace, window)
+    loads = _counted(trace, window)
     policy = choice(policy, "policy", ("global", "hierarchical"))
     draws, seed = whole(draws, "draws", least=1), whole(seed, "seed")
     gpus, redundant = whole(gpus, "gpus", least=1), whole(redundant, "redundant")
@@ -515,7 +515,7 @@ def balance_losses(
     >>> losses["packing"], list(losses)[0]
     (0.0, 'whole slots')
     """
-    loads, _ = windows_of(trace, window)
+    loads = _counted(trace, window)
     if len(loads) < 2:
         raise ValueError(f"trace has {len(loads)} window; losses need one to plan on and one more")
     gpus, redundant = whole(gpus, "gpus", least=1), whole(redundant, "redundant")
@@ -531,6 +531,18 @@ def _named_losses(rungs):
     "The falls of the ladder by name, means over all rebalances."
     falls = -np.diff(rungs.mean(axis=0))
     return {name: float(fall) + 0.0 for name, fall in zip(LOSSES, falls)}
+
+
+def _counted(trace, window):
+    "Windows of whole counts."
+    loads, _ = windows_of(trace, window)
+    odd = loads[loads != np.floor(loads)]
+    if odd.size:
+        raise ValueError(
+            f"trace holds {odd[0]:g}; it must hold routed tokens, whole numbers: what chance takes"
+            " depends on how many there are"
+        )
+    return loads
 
 
 def _ladder(loads, gpus, redundant, topology, draws, seed, line):

@@ -241,8 +241,7 @@ class MapPolicy:
         said = finite(self.predictor(known, 1), name + "forecast", shape=(1, loads.size))
         return said.reshape(loads.shape)
 
-# %% ../../nbs/experts/19_next_window.ipynb #1e9caf17
-#| code-fold: true
+
 def check_physical(
     physical: Any, experts: int, gpus: int, name: str, shape: tuple[int, ...] | None = None
 ) -> np.ndarray:
@@ -887,8 +886,10 @@ def windows_of(trace: Any, window: int = 1) -> tuple[np.ndarray, tuple]:
     if len(loads) < window:
         raise ValueError(f"trace has {len(loads)} rows; it must have at least window = {window}")
     full = len(loads) // window
-    summed = loads[: full * window].reshape(full, window, *loads.shape[1:]).sum(axis=1)
-    if not np.isfinite(summed.sum()):
+    with np.errstate(over="ignore"):
+        summed = loads[: full * window].reshape(full, window, *loads.shape[1:]).sum(axis=1)
+        total = summed.sum()
+    if not np.isfinite(total):
         raise ValueError("trace sums beyond the largest float; divide it by a large number")
     names = range(len(loads)) if labels is None else labels
     ends = names[window - 1 : full * window : window]

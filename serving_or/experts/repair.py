@@ -1099,13 +1099,13 @@ def _check_running(old: np.ndarray, experts: int) -> None:
         raise ValueError(
             f"old[{layer}, {slot}] is {old[layer, slot]}; experts are 0 to {experts - 1}"
         )
-    for layer, row in enumerate(old):
-        nowhere = np.setdiff1d(np.arange(experts), row)
-        if nowhere.size and row.min() >= 0:
-            raise ValueError(
-                f"old has no slot with expert {nowhere[0]} in layer {layer}; a map that runs has"
-                " every expert (empty slots are marked by -1, lost GPUs named by lost)"
-            )
+    nowhere = ~_held(old, experts, 1)[:, 0] & (old.min(axis=1) >= 0)[:, None]
+    if nowhere.any():
+        layer, expert = np.argwhere(nowhere)[0]
+        raise ValueError(
+            f"old has no slot with expert {expert} in layer {layer}; a map that runs has every"
+            " expert (empty slots are marked by -1, lost GPUs named by lost)"
+        )
 
 
 @dataclass

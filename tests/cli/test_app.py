@@ -368,10 +368,13 @@ def test_ctrl_c_ends_it_soon(name, tmp_path):
         stderr=subprocess.PIPE,
         text=True,
     )
-    assert running.stderr.readline() == "begun\n"
-    running.send_signal(signal.SIGINT)
-    begun = time.monotonic()
-    said = running.communicate(timeout=30)
+    try:
+        assert running.stderr.readline() == "begun\n"
+        running.send_signal(signal.SIGINT)
+        begun = time.monotonic()
+        said = running.communicate(timeout=30)
+    finally:
+        running.kill()
     assert running.returncode == 130 and said == ("", "serving-or: stopped\n")
     assert time.monotonic() - begun < 20 and os.listdir(tmp_path) == ["old.json"]
     assert kept.read_text() == "old"

@@ -109,6 +109,27 @@ def test_a_map_goes_from_engine_to_engine_and_back(to, folder):
     assert done.exit_code == 0 and json.loads(done.stdout)["faults"] == []
 
 
+def test_dense_layers_and_experts_reach_the_writer(folder):
+    run("convert old.json --to sglang --gpus 8 --dense 2 -o new.json")
+    assert read_map("new.json").physical.shape == (5, 72)
+    run(f"plan loads.npy {FLAGS} --to sglang --dense 1 -o plan.json")
+    assert read_map("plan.json").physical.shape == (4, 72)
+    done = run("convert old.json --to sglang --gpus 8 --experts 65 -o wrong.json")
+    assert done.exit_code == 2 and "expert 64" in done.stderr
+
+
+def test_the_map_that_runs_counts_for_ascend(folder):
+    """It takes no expert that stays on its card in another slot."""
+    physical = read_map("old.json").physical.copy()
+    physical[:, :3] = np.roll(physical[:, :3], 1, axis=1)
+    (folder / "turned.json").write_text(json.dumps(physical.tolist()))
+    line = "check turned.json --experts 64 --gpus 8 --to vllm-ascend"
+    assert run(line).exit_code == 0 and run(f"{line} --old old.json").exit_code == 1
+    convert = "convert turned.json --to vllm-ascend --gpus 8 -o new.json"
+    assert run(f"{convert} --old old.json").exit_code == 2 and not os.path.exists("new.json")
+    assert run(convert).exit_code == 0
+
+
 def test_a_wrong_map_ends_with_one_and_says_where(folder):
     physical = read_map("old.json").physical.copy()
     physical[1, 4] = physical[1, 5]

@@ -260,7 +260,10 @@ def test_the_sample_is_a_fleet_that_can_be_rented(tmp_path, monkeypatch):
     done, answer = run("mix fleet.yaml"), fleet_mix(tmp_path / "fleet.yaml")
     assert done.exit_code == 0 and done.stdout == answer.summary() + "\n"
     assert loaded(tmp_path, run("mix fleet.yaml --json").stdout) == answer
-    assert fleet_mix(tmp_path / "fleet.yaml", split=True).value <= answer.value
+    split = fleet_mix(tmp_path / "fleet.yaml", split=True)
+    assert split.value <= answer.value and split.fleet.split and not answer.fleet.split
+    write_fleet("split.yaml", split.fleet)
+    assert fleet_mix(tmp_path / "split.yaml") == split
 
 
 @pytest.mark.parametrize(

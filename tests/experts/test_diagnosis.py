@@ -202,6 +202,7 @@ def test_progress_is_shown_when_asked(capsys):
 BAD = {
     "one window": ({"trace": drawn(0)[:1]}, "one to plan on"),
     "nan": ({"trace": [[np.nan, 1.0]] * 4}, r"trace\[0, 0\]"),
+    "shares": ({"trace": [[0.5, 0.5]] * 4}, "routed tokens, whole numbers"),
     "policy": ({"policy": "best"}, "policy is 'best'"),
     "groups": ({"policy": "hierarchical", "nodes": 2, "groups": 3}, "group"),
     "slots": ({"redundant": 3}, "redundant|slots"),
