@@ -485,6 +485,10 @@ def test_the_rule_is_never_over_and_at_most_two_short():
         short = staff(a, 1.0, waiting=alpha).gpus - square_root_staffing(a, alpha)
         assert short.min() >= 0 and short.max() <= 2
     assert square_root_staffing(0, 0.1) == 0
+    # the root itself
+    for alpha in (0.9, 0.1, 1e-6):
+        spare = square_root_staffing(1e14, alpha) - 1e14
+        assert np.isclose(halfin_whitt(spare / 1e7), alpha, rtol=1e-5)
     for bad in (0, 1, -1, np.nan):
         with pytest.raises(ValueError):
             square_root_staffing(10, bad)
