@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from serving_or.fleet import lookahead
 from serving_or.fleet.batching_policies import Aging, SmallestVolume
 from serving_or.fleet.kv_cache import (
     FCFS,
@@ -29,7 +30,7 @@ from serving_or.fleet.lookahead import (
     without_hope,
 )
 from serving_or.tools.answers import Clock, Infeasible
-from serving_or.tools.programs import solve
+from serving_or.tools.programs import Outcome, Solution, solve
 from tests.long import cases
 
 SLIP = Requests([0] * 4, [2, 1, 2, 2], [5, 3, 2, 5])
@@ -196,6 +197,13 @@ def test_a_shift_of_all_arrivals_and_their_order_change_nothing(seed, shift):
     assert hindsight(moved, memory).value == hindsight(requests, memory).value
 
 
+def test_the_last_to_start_may_be_a_short_one():
+    "The short request comes too late to go first; the windows must reach it."
+    pair = Requests([0, 5], [1, 8], [10, 3])
+    assert hindsight(pair, 11).value == 18 and enumerated(pair, 11).tolist() == [0, 10]
+    assert last_starts(pair, 11, 18).tolist() == [5, 10]
+
+
 def test_far_apart_and_full():
     "Idle gaps of a million rounds, requests that fill the memory, and none at all."
     apart = Requests([0, 10**6, 10**6], [3, 3, 3], [2, 2, 2])
@@ -222,6 +230,27 @@ def test_no_time_and_too_many_requests_still_give_an_honest_answer():
     huge = hindsight(crowd, 200, time_limit=3)
     assert huge.status == "feasible" and huge.bound <= huge.value
     assert hindsight_bound(crowd, 200) == volume_bound(crowd, 200)
+
+
+@pytest.mark.parametrize(
+    "said, bound, status",
+    [
+        # the clock ends the tree at once: what the relaxation proves stays
+        (Solution(Outcome.TIME_LIMIT), 20, "time_limit"),
+        (Solution(Outcome.TIME_LIMIT, bound=21.2), 22, "time_limit"),
+        # nothing is left below the schedule that is known
+        (Solution(Outcome.INFEASIBLE, bound=np.inf), 23, "optimal"),
+        # what is left is worse than it
+        (Solution(Outcome.OPTIMAL, bound=25.0), 23, "optimal"),
+        (Solution(Outcome.FAILED), 20, "feasible"),
+    ],
+)
+def test_what_is_made_of_the_solver_s_word(monkeypatch, said, bound, status):
+    best = hindsight(SLIP, 9)
+    mixed = lambda *a, relaxed=False, **k: solve(*a, relaxed=True) if relaxed else said
+    monkeypatch.setattr(lookahead, "solve", mixed)
+    answer = hindsight(SLIP, 9, start=best)
+    assert (answer.value, answer.bound, answer.status) == (23, bound, status)
 
 
 def test_a_start_is_used_and_checked():
