@@ -210,6 +210,13 @@ def test_a_plan_of_ones_own():
     assert one.gpus == 1 and one.status == "optimal" and one.before.tolist() == [inf]
 
 
+def test_a_share_that_floats_round_up():
+    "0.07 of 100 requests are 7, though 0.07 * 100 is a little more."
+    for share, count in ((0.07, 7), (0.55, 55), (0.29, 29)):
+        plan = staff_trace(np.zeros(100), np.ones(100), wait=0.0, share=share)
+        assert plan.gpus == count and plan.status == "optimal"
+
+
 def test_infeasible_targets_and_too_few_gpus():
     t, s = [0, 0, 0, 0], [1, 1, 1, 1]
     with pytest.raises(Infeasible) as caught:
