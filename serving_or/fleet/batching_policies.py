@@ -58,8 +58,9 @@ class Aging(MCSF):
     Parameters
     ----------
     weight : float
-        Tokens for each round that a request has waited: 0 is `MCSF`, a large one is `FCFS`. Nobody
-        who arrives more than ``output / weight`` rounds after a request overtakes it.
+        Tokens for each round that a request has waited: 0 is `MCSF`; a large one is first come,
+        first served, and of those that come together the shortest. Nobody who arrives
+        ``output / weight`` or more rounds after a request overtakes it.
     predicted : array_like (n,) of int, optional
         Outputs as they were predicted, none below the true one.
 
@@ -103,7 +104,8 @@ class SortedF(Batching):
 
     Notes
     -----
-    The best batch is sought along three orders only. Time is quadratic in the requests.
+    The best batch is sought along three orders only, so the paper's factor is not ours. Time is
+    quadratic in the requests.
 
     References
     ----------
@@ -161,6 +163,7 @@ class _Worker:
         self.requests, self.memory, self.grow, self.stagger = requests, memory, grow, stagger
         self.s, self.o = requests.prompt.tolist(), requests.output.tolist()
         self.a, self.plan = requests.arrival.tolist(), plan.tolist()
+        # without classes the order is that of the plans, also after they have grown
         self.level = self.plan if level is None else level.tolist()
         longest = int(np.ceil(requests.output.max(initial=0) * (grow or 1)))
         reach = min(int((memory - requests.prompt).max(initial=0)), longest, LONGEST)
@@ -217,10 +220,11 @@ class _Worker:
         "To the others that wait."
         heapq.heappush(self.waiting, self.order(i))
 
-    def add(self, i: int, first: int, last: int, sign: int = 1) -> None:
-        "Put the rounds of a run, from its first to its last given one, into the plan."
+    def change(self, i: int, first: int, last: int, by: np.ufunc) -> None:
+        "Add the rounds of a run, from its first to its last given one, to the plan, or take them."
         begin = self.at + int(self.start[i]) - self.t
-        self.q[begin + first : begin + last + 1] += sign * (self.s[i] + np.arange(first, last + 1))
+        here = self.q[begin + first : begin + last + 1]
+        by(here, self.cells[first : last + 1] + self.s[i], out=here)
 
     def admits(self, i: int) -> bool:
         "Whether a request may start now: distance and look-ahead."
@@ -236,7 +240,7 @@ class _Worker:
     def admit(self, i: int) -> None:
         "Start a run."
         self.start[i] = self.t
-        self.add(i, 1, self.plan[i])
+        self.change(i, 1, self.plan[i], np.add)
         self.running.add(i)
         until = self.t + min(self.o[i], self.plan[i])
         heapq.heappush(self.due, (until, i, self.t))
@@ -267,7 +271,7 @@ class _Worker:
             self.over.remove(i)
             self.base -= self.s[i] - int(self.start[i])
         else:
-            self.add(i, self.t - int(self.start[i]) + 1, self.plan[i], -1)
+            self.change(i, self.t - int(self.start[i]) + 1, self.plan[i], np.subtract)
 
     def lose(self, i: int) -> None:
         "Stop a run before its request is complete."
