@@ -413,10 +413,6 @@ def fleet_calls():
             fleet.square_root_staffing,
             {"a": [3.0, 30.0], "waiting": 0.1},
         ),
-        "fleet.continuous_staffing": (
-            fleet.continuous_staffing,
-            {"a": [3.0, 30.0], "waiting": 0.1},
-        ),
         "fleet.dispersion": (
             fleet.dispersion,
             {"arrivals": [0.0, 0.5, 1.0, 2.5, 3.5], "window": 1.0},

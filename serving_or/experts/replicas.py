@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['STEPS', 'POLICIES', 'counts_of', 'gpu_loads', 'balancedness', 'duplicates', 'faults', 'legal_redundant',
-           'spare_bytes', 'replica_counts', 'packing_bounds', 'partner_bound', 'pack', 'swap', 'recount', 'ReplicaPlan',
+           'spare_bytes', 'replica_counts', 'pack', 'swap', 'packing_bounds', 'partner_bound', 'recount', 'ReplicaPlan',
            'rebuild']
 
 # %% ../../nbs/experts/16_replicas.ipynb #b85459ed
@@ -44,7 +44,7 @@ from serving_or.tools.answers import (
 )
 from ..tools.models import Card
 from ..tools.plots import Picture
-from ..tools.programs import Builder, Program, solve
+from ..tools.programs import Builder, Outcome, Program, solve
 
 # %% ../../nbs/experts/16_replicas.ipynb #cd7f468c
 def counts_of(physical: ArrayLike, experts: int) -> np.ndarray:
@@ -416,152 +416,6 @@ def _capped(loads: np.ndarray, slots: int, most: int) -> np.ndarray:
         free &= ~above
     return counts
 
-# %% ../../nbs/experts/16_replicas.ipynb #3bb524ec
-_MOST_MARGINALS = 4_000_000  # numbers sorted for the company bound; beyond, it is left out
-
-
-def packing_bounds(
-    loads: ArrayLike, slots: int, gpus: int, most: int | None = None
-) -> dict[str, np.ndarray]:
-    """Lower bounds on the largest GPU load of a layer, each for every legal map.
-
-    Parameters
-    ----------
-    loads : array_like (layers, m)
-        Load of each expert.
-    slots, gpus : int
-        Slots n and GPUs D of a layer.
-    most : int, optional
-        Copies that an expert may have at most; D by default.
-
-    Returns
-    -------
-    dict of str to ndarray (layers,)
-        ``"mean"``, ``"share"``, ``"company"`` and, in small cases with two slots a GPU,
-        ``"pairs"``; 0 where one says nothing.
-
-    Examples
-    --------
-    >>> bounds = packing_bounds([[9, 3, 2, 2]], slots=4, gpus=2)
-    >>> {name: float(b[0]) for name, b in bounds.items()}
-    {'mean': 8.0, 'share': 9.0, 'company': 11.0, 'pairs': 11.0}
-    """
-    loads = np.asarray(loads, float)
-    most = gpus if most is None else most
-    counts = replica_counts(loads, slots, most)
-    return {
-        "mean": loads.sum(axis=1) / gpus,
-        "share": (loads / counts).max(axis=1),
-        "company": _company(np.sort(loads, axis=1), slots, gpus, most),
-        "pairs": _pairs(loads, slots, gpus, most),
-    }
-
-
-def _company(loads: np.ndarray, slots: int, gpus: int, most: int) -> np.ndarray:
-    "The hottest expert's GPU, by its number of copies c; loads rise in each layer."
-    others, k = slots // gpus - 1, slots - loads.shape[1]
-    more = min(k, most - 1)
-    cold, hot = loads[:, :others], loads[:, -1:]
-    if cold.size * more > _MOST_MARGINALS:
-        return np.zeros(len(loads))
-    # what the j-th spare slot takes off the share of a cold expert
-    step = 1.0 / (np.arange(1, more + 1) * np.arange(2, more + 2))
-    falls = -np.sort(-(cold[:, :, None] * step).reshape(len(loads), -1), axis=1)[:, :k]
-    fallen = np.zeros((len(loads), k + 1))
-    fallen[:, 1 : 1 + falls.shape[1]] = np.cumsum(falls, axis=1)
-    fallen = np.maximum.accumulate(fallen, axis=1)
-    company = np.maximum(cold.sum(axis=1, keepdims=True) - fallen, 0.0)
-    c = np.arange(1, more + 2)
-    return (hot / c + company[:, k - c + 1]).min(axis=1)
-
-# %% ../../nbs/experts/16_replicas.ipynb #fa79df85
-#| code-fold: true
-_MOST_VECTORS = 30_000  # count vectors enumerated, times layers
-
-
-@functools.cache
-def _count_vectors(experts: int, slots: int, most: int) -> np.ndarray:
-    "All counts (vectors, m) between 1 and most with this sum."
-    cuts = itertools.combinations(range(1, slots), experts - 1)
-    every = np.array([np.diff([0, *cut, slots]) for cut in cuts], np.int64).reshape(-1, experts)
-    return every[every.max(axis=1) <= most]
-
-
-def _pairs(loads: np.ndarray, slots: int, gpus: int, most: int) -> np.ndarray:
-    "With two slots a GPU: the best of all counts, each paired largest with smallest."
-    layers, m = loads.shape
-    if slots != 2 * gpus or layers * math.comb(slots - 1, m - 1) > _MOST_VECTORS:
-        return np.zeros(layers)
-    counts = _count_vectors(m, slots, most)
-    best = np.zeros(layers)
-    for layer, w in enumerate(loads):
-        share = np.repeat((w / counts).ravel(), counts.ravel().astype(np.intp)).reshape(-1, slots)
-        share.sort(axis=1)
-        best[layer] = (share + share[:, ::-1]).max(axis=1).min()
-    return best
-
-# %% ../../nbs/experts/16_replicas.ipynb #e361feab
-_BETTER = 1e-12  # relative; what a step must gain, and what a proof may be off by rounding
-_PRICES = np.array([1.0, 1.5, 2.0, 3.0, 5.0])  # of a slot; any numbers from 1 on prove something
-_LEVELS = 32  # thresholds of what is small
-_STEPS = 8  # halvings of the interval between bound and value
-
-
-def partner_bound(
-    loads: ArrayLike, slots: int, gpus: int, low: float, high: float, most: int | None = None
-) -> float:
-    """A lower bound on the largest GPU load of one layer: a large share needs small partners.
-
-    Parameters
-    ----------
-    loads : array_like (m,)
-        Load of each expert.
-    slots, gpus : int
-        Slots n and GPUs D; n / D at least 2.
-    low, high : float
-        A bound that is known already, and the value of a map.
-    most : int, optional
-        Copies that an expert may have at most; D by default.
-
-    Returns
-    -------
-    float
-        At least ``low``; no legal map has a smaller largest load.
-
-    Examples
-    --------
-    >>> round(partner_bound([9, 9, 9, 9, 1, 1], slots=6, gpus=3, low=13, high=18), 2)
-    18.0
-    """
-    loads = np.asarray(loads, float)
-    most = min(gpus if most is None else most, slots - loads.size + 1)
-    small = np.unique(np.quantile(loads, np.linspace(0, 1, _LEVELS), method="lower"))
-    level, top = (low + 99 * high) / 100, high
-    for _ in range(_STEPS):
-        if _no_partners(loads, slots, gpus, most, level, small):
-            low = level
-        else:
-            top = level
-        level = (low + top) / 2
-    return low
-
-
-def _no_partners(
-    loads: np.ndarray, slots: int, gpus: int, most: int, level: float, small: np.ndarray
-) -> bool:
-    "Whether a price proves that no legal map has loads of at most this level."
-    # what is small, or what a large share leaves
-    t = np.concatenate([small, level - small * (1 - 1e-9), [level / 2]])
-    t = t[(t > 0) & (t <= level / 2)][:, None]
-    # copies for a small share, for one that is not large, for one that fits at all
-    fewest = [np.maximum(np.ceil(loads / of * (1 - _BETTER)), 1.0) for of in (t, level - t, level)]
-    worth = [(1 - _PRICES), -_PRICES, -_PRICES - (slots // gpus - 1)]
-    best = np.full((*np.broadcast_shapes(t.shape, loads.shape), _PRICES.size), -np.inf)
-    for count, price in zip(fewest, worth):
-        gain = np.where((count <= most)[..., None], count[..., None] * price, -np.inf)
-        best = np.maximum(best, gain)
-    return bool((best.sum(axis=1) + slots * _PRICES < 0).any())
-
 # %% ../../nbs/experts/16_replicas.ipynb #9bb79688
 def pack(loads: ArrayLike, counts: ArrayLike, gpus: int) -> np.ndarray:
     """Place copies on GPUs: the largest share first, on the least loaded GPU that has room and does
@@ -656,7 +510,8 @@ class _Open:
                     return int(self.base[layer]) + room, expert
         raise AssertionError("a legal packing can always be completed")
 
-# %% ../../nbs/experts/16_replicas.ipynb #b2be195d
+# %% ../../nbs/experts/16_replicas.ipynb #5dfb9aa5
+_BETTER = 1e-12  # relative; what a step must gain, and what a proof may be off by rounding
 _SWAPS = 2_000_000  # pairs of slots that are compared for one layer, at most; 20 swaps at least
 _MOST_PAIRS = 4_000_000  # pairs of slots that are compared at once
 
@@ -724,13 +579,202 @@ def _best_swaps(held: np.ndarray, part: np.ndarray) -> tuple[np.ndarray, np.ndar
     lowest = after.reshape(layers, -1)[row, best]
     return lowest < top * (1 - _BETTER), hot * size + best % size, best // size
 
-# %% ../../nbs/experts/16_replicas.ipynb #7ef4b1bb
+# %% ../../nbs/experts/16_replicas.ipynb #b2be195d
+_MOST_VECTORS = 10_000  # counts of a layer that are listed for the fourth bound
+_MOST_MARGINALS = 4_000_000  # numbers sorted for the company bound; beyond, it is left out
+
+
+def packing_bounds(
+    loads: ArrayLike, slots: int, gpus: int, most: int | None = None
+) -> dict[str, np.ndarray]:
+    """Lower bounds on the largest GPU load of a layer, each for every legal map.
+
+    Parameters
+    ----------
+    loads : array_like (layers, m)
+        Load of each expert.
+    slots, gpus : int
+        Slots n and GPUs D of a layer.
+    most : int, optional
+        Copies that an expert may have at most; D by default.
+
+    Returns
+    -------
+    dict of str to ndarray (layers,)
+        ``"mean"``, ``"share"``, ``"company"`` and, in small cases with two slots a GPU,
+        ``"pairs"``; 0 where one says nothing.
+
+    Examples
+    --------
+    >>> bounds = packing_bounds([[9, 3, 2, 2]], slots=4, gpus=2)
+    >>> {name: float(b[0]) for name, b in bounds.items()}
+    {'mean': 8.0, 'share': 9.0, 'company': 11.0, 'pairs': 11.0}
+    """
+    loads = np.asarray(loads, float)
+    most = gpus if most is None else most
+    counts = replica_counts(loads, slots, most)
+    return {
+        "mean": loads.sum(axis=1) / gpus,
+        "share": (loads / counts).max(axis=1),
+        "company": _company(np.sort(loads, axis=1), slots, gpus, most),
+        "pairs": _pairs(loads, slots, gpus, most),
+    }
+
+
+def _company(loads: np.ndarray, slots: int, gpus: int, most: int) -> np.ndarray:
+    "The hottest expert's GPU, by its number of copies c; loads rise in each layer."
+    others, k = slots // gpus - 1, slots - loads.shape[1]
+    more = min(k, most - 1)
+    cold, hot = loads[:, :others], loads[:, -1:]
+    if cold.size * more > _MOST_MARGINALS:
+        return np.zeros(len(loads))
+    # what the j-th spare slot takes off the share of a cold expert
+    step = 1.0 / (np.arange(1, more + 1) * np.arange(2, more + 2))
+    falls = -np.sort(-(cold[:, :, None] * step).reshape(len(loads), -1), axis=1)[:, :k]
+    fallen = np.zeros((len(loads), k + 1))
+    fallen[:, 1 : 1 + falls.shape[1]] = np.cumsum(falls, axis=1)
+    fallen = np.maximum.accumulate(fallen, axis=1)
+    company = np.maximum(cold.sum(axis=1, keepdims=True) - fallen, 0.0)
+    c = np.arange(1, more + 2)
+    return (hot / c + company[:, k - c + 1]).min(axis=1)
+
+
+@functools.cache
+def _count_vectors(experts: int, slots: int, most: int) -> np.ndarray:
+    "All counts (vectors, m) between 1 and most with this sum."
+    cuts = itertools.combinations(range(1, slots), experts - 1)
+    every = np.array([np.diff([0, *cut, slots]) for cut in cuts], np.int64).reshape(-1, experts)
+    return every[every.max(axis=1) <= most]
+
+
+def _pairs(loads: np.ndarray, slots: int, gpus: int, most: int) -> np.ndarray:
+    "With two slots a GPU: the best of all counts, each paired largest with smallest."
+    layers, m = loads.shape
+    if slots != 2 * gpus or math.comb(slots - 1, m - 1) > _MOST_VECTORS:
+        return np.zeros(layers)
+    counts = _count_vectors(m, slots, most)
+    best = np.zeros(layers)
+    for layer, w in enumerate(loads):
+        share = np.repeat((w / counts).ravel(), counts.ravel().astype(np.intp)).reshape(-1, slots)
+        share.sort(axis=1)
+        best[layer] = (share + share[:, ::-1]).max(axis=1).min()
+    return best
+
+# %% ../../nbs/experts/16_replicas.ipynb #e361feab
+#| code-fold: true
+def _crowd(spares: int, skew: float) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
+    "Loads of 24 experts, the map in order of their numbers, a packed one for 8 GPUs, its bound."
+    heat, slots = np.arange(1, 25) ** -float(skew), 24 + spares
+    loads = (100 * heat / heat.sum())[None, np.arange(24) * 7 % 24]
+    bound = np.max(list(packing_bounds(loads, slots, 8).values()), axis=0)
+    packed = swap(pack(loads, replica_counts(loads, slots, 8), 8), loads, 8, bound)
+    return loads, np.arange(slots)[None] % 24, packed, float(bound[0])
+
+
+def spares_on_gpus(spares: int = 0, skew: float = 0.8) -> Picture:
+    """Load of eight GPUs with 24 experts and some spare slots, in order and packed."""
+    from serving_or.tools.plots import bars
+
+    loads, *maps, bound = _crowd(int(spares), skew)
+    before, after = (gpu_loads(physical, loads, 8)[0] for physical in maps)
+    over = [8 * on.max() / 100 for on in (before, after)]
+    return bars(
+        [f"GPU {d}" for d in range(8)],
+        {"in order": before, "packed": after},
+        marks={"bound": bound, "mean": 12.5},
+        title=f"largest over mean: {over[0]:.2f} in order, {over[1]:.3f} packed",
+        ylabel="load, % of all",
+    )
+
+# %% ../../nbs/experts/16_replicas.ipynb #b3a77f20
+_PRICES = np.array([1.0, 1.5, 2.0, 3.0, 5.0])  # of a slot; any numbers from 1 on prove something
+_LEVELS = 32  # thresholds of what is small
+_STEPS = 8  # halvings of the interval between bound and value
+
+
+def partner_bound(
+    loads: ArrayLike, slots: int, gpus: int, low: float, high: float, most: int | None = None
+) -> float:
+    """A lower bound on the largest GPU load of one layer: a large share needs small partners.
+
+    Parameters
+    ----------
+    loads : array_like (m,)
+        Load of each expert.
+    slots, gpus : int
+        Slots n and GPUs D; n / D at least 2.
+    low, high : float
+        A bound that is known already, and the value of a map.
+    most : int, optional
+        Copies that an expert may have at most; D by default.
+
+    Returns
+    -------
+    float
+        At least ``low``; no legal map has a smaller largest load.
+
+    Examples
+    --------
+    >>> round(partner_bound([9, 9, 9, 9, 1, 1], slots=6, gpus=3, low=13, high=18), 2)
+    18.0
+    """
+    loads = np.asarray(loads, float)
+    most = min(gpus if most is None else most, slots - loads.size + 1)
+    small = np.unique(np.quantile(loads, np.linspace(0, 1, _LEVELS), method="lower"))
+    level, top = low + 0.99 * (high - low), high
+    for _ in range(_STEPS):
+        if _no_partners(loads, slots, gpus, most, level, small):
+            low = level
+        else:
+            top = level
+        level = (low + top) / 2
+    return low
+
+
+def _no_partners(
+    loads: np.ndarray, slots: int, gpus: int, most: int, level: float, small: np.ndarray
+) -> bool:
+    "Whether a price proves that no legal map has loads of at most this level."
+    # what is small, or what a large share leaves
+    t = np.concatenate([small, level - small * (1 - 1e-9), [level / 2]])
+    t = t[(t > 0) & (t <= level / 2)][:, None]
+    # copies for a small share, for one that is not large, for one that fits at all
+    with np.errstate(over="ignore"):
+        needed = [np.ceil(loads / of * (1 - _BETTER)) for of in (t, level - t, level)]
+    fewest = [np.clip(count, 1.0, most + 1.0) for count in needed]
+    worth = [(1 - _PRICES), -_PRICES, -_PRICES - (slots // gpus - 1)]
+    best = np.full((*np.broadcast_shapes(t.shape, loads.shape), _PRICES.size), -np.inf)
+    for count, price in zip(fewest, worth):
+        gain = np.where((count <= most)[..., None], count[..., None] * price, -np.inf)
+        best = np.maximum(best, gain)
+    return bool((best.sum(axis=1) + slots * _PRICES < 0).any())
+
+
+def _raised(
+    loads: np.ndarray, physical: np.ndarray, bounds: np.ndarray, size: tuple, clock: Clock
+) -> np.ndarray:
+    "Bounds, with those of partners where a layer is far from its bound."
+    slots, gpus, nodes, _, policy = size
+    most = gpus if policy == "global" else min(gpus // nodes, 1 + (slots - loads.shape[1]) // nodes)
+    value, bounds = gpu_loads(physical, loads, gpus).max(axis=1), bounds.copy()
+    far = value > bounds * (1 + _APART) if slots > gpus else np.zeros(len(loads), bool)
+    for layer in np.flatnonzero(far):
+        if clock.over():
+            break
+        interval = float(bounds[layer]), float(value[layer])
+        bounds[layer] = partner_bound(loads[layer], slots, gpus, *interval, most)
+    return bounds
+
+# %% ../../nbs/experts/16_replicas.ipynb #b3939314
+_TINY = float(np.finfo(float).tiny)
 _APART = 0.01  # relative distance to the target beyond which other counts are tried
 _SPLITS = 32  # count vectors tried at the start
-_SMALL = 1000  # pairs of slots of a layer in which every candidate is improved by swaps
+_SMALL = 70  # slots of a layer in which every candidate is improved by swaps
 _FEW = 2000  # counts of small layers that are all tried
 _NEAR = 8  # experts that may give a copy, or take one, in a round
 _ROUNDS = 40
+_SAME = 1e-9  # relative; powers that differ less are the same
+_POWER = 8  # of loads, where their largest is the same
 _MOST_WORK = 20_000_000  # candidates times slots times GPUs that are tried for one layer
 _AT_ONCE = 2_000_000  # copies that are packed at once
 
@@ -779,28 +823,38 @@ def _repacked(
     row: np.ndarray,
     counts: np.ndarray,
 ) -> np.ndarray:
-    "Pack candidates of layers; keep the best one where it is better; the layers that it bettered."
+    "Pack candidates of layers; keep the best one where it helps; the layers that it helped."
     if not row.size:
         return row
     step = max(1, _AT_ONCE // physical.shape[1])
-    reached = np.empty(row.size)
+    reached = np.empty((2, row.size))
     for i in range(0, row.size, step):
         cut = slice(i, i + step)
         packed = _candidates(loads[row[cut]], counts[cut], gpus)
-        reached[cut] = gpu_loads(packed, loads[row[cut]], gpus).max(axis=1)
-    order = np.lexsort((reached, row))
+        reached[:, cut] = _height(packed, loads[row[cut]], gpus)
+    order = np.lexsort((reached[1], reached[0], row))
     best = order[np.r_[True, row[order][1:] != row[order][:-1]]]
-    best = best[reached[best] < value[row[best]] * (1 - _BETTER)]
-    value[row[best]] = reached[best]
+    (top, crowd), now = reached[:, best], value[row[best]]
+    _, crowd_now = _height(physical[row[best]], loads[row[best]], gpus)
+    level = (top <= now * (1 + _BETTER / 2)) & (crowd < crowd_now * (1 - _SAME))
+    best = best[(top < now * (1 - _BETTER)) | level]
+    value[row[best]] = np.minimum(value[row[best]], reached[0, best])
     if best.size:
         physical[row[best]] = _candidates(loads[row[best]], counts[best], gpus)
     return row[best]
 
 
+def _height(physical: np.ndarray, loads: np.ndarray, gpus: int) -> tuple[np.ndarray, np.ndarray]:
+    "Largest GPU load (layers,), and how many GPUs are near it: the powers of all loads over it."
+    on = gpu_loads(physical, loads, gpus)
+    top = on.max(axis=1)
+    return top, ((on / np.maximum(top, _TINY)[:, None]) ** _POWER).sum(axis=1)
+
+
 def _candidates(loads: np.ndarray, counts: np.ndarray, gpus: int) -> np.ndarray:
     "Maps with these counts; in small layers with swaps."
     physical = pack(loads, counts, gpus)
-    if physical.shape[1] ** 2 > _SMALL:
+    if physical.shape[1] > _SMALL:
         return physical
     return swap(physical, loads, gpus, np.zeros(len(loads)))
 
@@ -808,8 +862,8 @@ def _candidates(loads: np.ndarray, counts: np.ndarray, gpus: int) -> np.ndarray:
 def _split_counts(
     loads: np.ndarray, slots: int, gpus: int, tries: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Layer and counts: the first j spares go to the hottest experts, the others to those left out.
-    Where all counts are few, all of them."""
+    """Layer and counts: the first j spares go to the hottest experts, the others to those left out;
+    the best for loads that are wrong. Where all counts are few, all of them."""
     layers, m = loads.shape
     if math.comb(slots - 1, m - 1) <= min(tries, _FEW):
         every = _count_vectors(m, slots, gpus)
@@ -820,6 +874,11 @@ def _split_counts(
         hot = replica_counts(loads, m + int(j), gpus)
         cold = replica_counts(np.where(hot > 1, 0.0, loads), m + k - int(j))
         found.append(hot + cold - 1)
+    if slots <= _SMALL:
+        rng = np.random.default_rng(0)
+        for width in np.linspace(0.05, 1, tries):
+            wrong = loads * np.exp(width * rng.standard_normal(m))
+            found.append(replica_counts(wrong, slots, gpus))
     row, counts = np.tile(np.arange(layers), len(found) - 1), np.concatenate(found)
     legal = counts.max(axis=1) <= gpus
     return row[legal], counts[legal]
@@ -851,9 +910,10 @@ def _moved_counts(
                 row.append(layer)
     return np.array(row, np.intp), np.array(found, np.int64).reshape(-1, loads.shape[1])
 
-# %% ../../nbs/experts/16_replicas.ipynb #babdb6e4
+# %% ../../nbs/experts/16_replicas.ipynb #30e1956b
 #| code-fold: true
 _MOST_COLUMNS = 50_000  # of a layer's program
+_MOST_ROWS = 300  # of the program of pairs; thresholds beyond are thinned out, which proves less
 
 
 def _program(
@@ -924,13 +984,142 @@ def _as_columns(
     x[gpu, held.ravel(), counts[held.ravel()] - 1] = 1.0
     return program.at["x"].ravel(), x.ravel()
 
-# %% ../../nbs/experts/16_replicas.ipynb #26c814b2
+
+def _pair_program(loads: np.ndarray, slots: int, gpus: int, most: int, level: float) -> Program:
+    "Counts y[e, c] with which each large share has a small partner, and no expert meets itself."
+    c = np.arange(1, most + 1)
+    share = loads[:, None] / c
+    b = Builder()
+    y = b.columns("y", share.shape, upper=share <= level, integer=True)
+    b.rows(loads.size, (1.0, y), low=1.0, high=1.0)
+    b.rows((), (np.tile(c, loads.size), y.ravel()), low=slots, high=slots)
+    t = np.append(_thinned(np.unique(share[share <= level / 2])) * (1 - _SAME), level / 2)
+    small, large = share <= t[:, None, None], _large(share, t, level)
+    partners = (c * (1.0 * small - large)).reshape(t.size, y.size)
+    b.rows(t.size, (partners, np.broadcast_to(y.ravel(), partners.shape)), low=0.0)
+    alone = _thinned(np.flatnonzero((share <= level / 2) & (c > 1)))
+    apart = (c * _large(share, share.ravel()[alone], level)).reshape(alone.size, y.size)
+    apart[np.arange(alone.size), alone] += np.tile(c, loads.size)[alone]
+    b.rows(alone.size, (1.0 * apart, np.broadcast_to(y.ravel(), apart.shape)), high=gpus)
+    return b.build()
+
+
+def _thinned(values: np.ndarray) -> np.ndarray:
+    "Some of too many, evenly."
+    if values.size <= _MOST_ROWS:
+        return values
+    return values[np.linspace(0, values.size - 1, _MOST_ROWS).astype(np.intp)]
+
+
+def _large(share: np.ndarray, t: np.ndarray, level: float) -> np.ndarray:
+    "Which shares (t, m, c) do not fit beside t."
+    return share > (level - t[:, None, None]) * (1 + _BETTER)
+
+
+def _pair_map(loads: np.ndarray, counts: np.ndarray, gpus: int, level: float) -> np.ndarray:
+    "Two slots a GPU: largest with smallest; an expert that meets itself is exchanged."
+    share = loads / counts
+    item = _by_share(share[None], counts[None])[0]
+    pair = np.stack([item[:gpus], item[::-1][:gpus]], axis=1)
+    for at in np.flatnonzero(pair[:, 0] == pair[:, 1]):
+        e = pair[at, 0]
+        fits = share[pair].max(axis=1) + share[e] <= level * (1 + _SAME)
+        other = np.flatnonzero(fits & (pair != e).all(axis=1))
+        if other.size:
+            pair[at, 1], pair[other[0], 0] = pair[other[0], 0], e
+    return pair.ravel()
+
+
+def _paired(
+    loads: np.ndarray, physical: np.ndarray, bound: float, gpus: int, clock: Clock
+) -> tuple[np.ndarray, float]:
+    "With two slots a GPU: the best map of a layer and its bound, by halving the interval between."
+    most = min(gpus, physical.size - loads.size + 1)
+    value = float(gpu_loads(physical[None], loads[None], gpus).max())
+    level = top = value * (1 - OPTIMALITY / 2)
+    while bound < top * (1 - OPTIMALITY / 4) and not clock.over():
+        program = _pair_program(loads, physical.size, gpus, most, level)
+        answer = solve(program, clock.left())
+        if answer.status == Outcome.INFEASIBLE:
+            bound = level
+        elif answer.x is None:
+            break
+        else:
+            top = level
+            y = answer.x.reshape(loads.size, most)
+            counts = np.rint(y @ np.arange(1, most + 1)).astype(np.int64)
+            found = _pair_map(loads, counts, gpus, level)[None]
+            reached = float(gpu_loads(found, loads[None], gpus).max())
+            if reached < value and not duplicates(found, gpus).any():
+                value, physical = reached, found[0]
+                top = min(top, value * (1 - OPTIMALITY / 2))
+        level = (bound + top) / 2
+    return physical, bound
+
+
+def _exactly(
+    loads: np.ndarray,
+    physical: np.ndarray,
+    bounds: np.ndarray,
+    step: np.ndarray,
+    size: tuple,
+    clock: Clock,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    "Maps, bounds and steps after a program for each layer that is not proved optimal."
+    slots, gpus, nodes, groups, policy = size
+    nodes, groups = (nodes, groups) if policy == "hierarchical" else (1, 1)
+    pairs = nodes == 1 and slots == 2 * gpus
+    columns = _check_columns(loads.shape[1], slots, gpus, nodes, pairs)
+    for layer in np.flatnonzero(_open(loads, physical, bounds, gpus)):
+        r, found, bound = loads[layer], physical[layer], float(bounds[layer])
+        if pairs and not clock.over():
+            found, bound = _paired(r, found, bound, gpus, clock)
+        still = _open(r[None], found[None], np.array([bound]), gpus)[0]
+        if still and columns <= _MOST_COLUMNS and not clock.over():
+            found, bound = _solved(r, found, bound, (gpus, nodes, groups), clock)
+        if (found != physical[layer]).any():
+            physical[layer], step[layer] = found, STEPS.index("program")
+        bounds[layer] = bound
+    return physical, bounds, step
+
+
+def _open(loads: np.ndarray, physical: np.ndarray, bounds: np.ndarray, gpus: int) -> np.ndarray:
+    "Layers whose map is not proved optimal."
+    return gpu_loads(physical, loads, gpus).max(axis=1) > bounds * (1 + OPTIMALITY / 10)
+
+
+def _check_columns(m: int, slots: int, gpus: int, nodes: int, pairs: bool) -> int:
+    "Columns of a layer's program; refused when there are too many, also without those of GPUs."
+    one = m * min(gpus // nodes, slots - m + 1)
+    columns = one * (gpus + 1)
+    least = one if pairs else columns
+    if least > _MOST_COLUMNS:
+        raise TooLarge(
+            f"exact=True needs {least} columns for each layer of {m} experts, {gpus} GPUs and"
+            f" {slots} slots; it takes {_MOST_COLUMNS} at most, exact=False takes any number",
+            size=least,
+            limit=_MOST_COLUMNS,
+        )
+    return columns
+
+# %% ../../nbs/experts/16_replicas.ipynb #726f3f02
+def _least(
+    loads: np.ndarray, slots: int, gpus: int, nodes: int, groups: int, policy: str
+) -> np.ndarray:
+    "The largest of the bounds for this policy, of each layer."
+    if policy == "global":
+        return np.max(list(packing_bounds(loads, slots, gpus).values()), axis=0)
+    m, most = loads.shape[1], gpus // nodes
+    # an expert stays on its node, and a node has its part of the slots
+    spare = (slots - m) // nodes
+    whole_ = packing_bounds(loads, slots, gpus, min(most, 1 + spare))
+    return np.max([*whole_.values(), _node_bound(loads, gpus, nodes, groups)], axis=0)
+
+
 def _node_bound(loads: np.ndarray, gpus: int, nodes: int, groups: int) -> np.ndarray:
     "Lower bound on the largest GPU load (layers,) when whole groups stand on nodes."
-    of_group = np.sort(loads.reshape(len(loads), groups, -1).sum(axis=2), axis=1)
+    of_group = loads.reshape(len(loads), groups, -1).sum(axis=2)
     best = np.max(list(packing_bounds(of_group, groups, nodes, 1).values()), axis=0)
-    if groups == 2 * nodes:
-        best = np.maximum(best, (of_group + of_group[:, ::-1]).max(axis=1))
     return best / (gpus // nodes)
 
 
@@ -971,8 +1160,86 @@ def _packed(
             step[open_[won]] = kind
     return physical, step
 
-# %% ../../nbs/experts/16_replicas.ipynb #c3ac1e87
+
+def _placed(
+    loads: np.ndarray, size: tuple, bounds: np.ndarray, tolerance: float, clock: Clock
+) -> tuple[np.ndarray, np.ndarray]:
+    "The map of a policy, and the number of each layer's last step."
+    slots, gpus, nodes, groups, policy = size
+    if policy == "global":
+        return _packed(loads, slots, gpus, bounds * (1 + tolerance), clock)
+    experts = _groups_to_nodes(loads, nodes, groups)
+    parts = np.take_along_axis(loads[:, None, :], experts, axis=2).reshape(-1, experts.shape[2])
+    within = slots // nodes, gpus // nodes
+    # no node need be better than the mean of the busiest one
+    busiest = parts.sum(axis=1).reshape(-1, nodes).max(axis=1) / within[1]
+    aim = np.repeat(np.maximum(bounds, busiest) * (1 + tolerance), nodes)
+    physical, step = _packed(parts, *within, aim, clock)
+    physical = np.take_along_axis(experts.reshape(parts.shape), physical, axis=1)
+    return physical.reshape(len(loads), slots), step.reshape(len(loads), nodes).max(axis=1)
+
+# %% ../../nbs/experts/16_replicas.ipynb #09712a61
 #| code-fold: true
+POLICIES = ("global", "hierarchical")
+_MOST_SLOTS = 20_000_000
+
+
+def _check_loads(loads: Any) -> np.ndarray:
+    "Loads of layers and experts whose sums are numbers."
+    loads = check_loads(loads, ndim=2)
+    if not len(loads):
+        raise ValueError(f"loads has shape {loads.shape}; it must have at least one layer")
+    with np.errstate(over="ignore"):
+        if not np.isfinite(loads.sum()):
+            raise ValueError("loads sums to inf; divide all of them by a large number")
+    return loads
+
+
+def _check_legal(physical: np.ndarray, experts: int, gpus: int) -> None:
+    "Refuse a map with a fault; the first one is named."
+    inside = physical.size > 0 and physical.shape[1] % gpus == 0 and physical.max() < experts
+    if inside and counts_of(physical, experts).min() > 0 and not duplicates(physical, gpus).any():
+        return
+    wrong = faults(physical, experts, gpus)
+    more = f" ({len(wrong) - 1} more faults)" if len(wrong) > 1 else ""
+    raise ValueError(f"physical is no legal map: {wrong[0]}{more}")
+
+
+def _check_groups(physical: np.ndarray, experts: int, nodes: int, groups: int) -> None:
+    "Refuse a map with a group on two nodes, or with unequal numbers of groups on nodes."
+    group = physical.reshape(len(physical), nodes, -1) // (experts // groups)
+    there = np.zeros((len(physical), nodes, groups), bool)
+    layer, node = np.ogrid[: len(physical), :nodes]
+    there[layer[..., None], node[..., None], group] = True
+    for layer, node in np.argwhere(there.sum(axis=2) != groups // nodes):
+        held = np.flatnonzero(there[layer, node]).tolist()
+        raise ValueError(
+            f"physical has the policy 'hierarchical', but layer {layer}, node {node} holds experts"
+            f" of the groups {held}; it must hold {groups // nodes} whole groups"
+        )
+
+
+def _check_size(slots: int) -> None:
+    "Refuse what would fill the memory."
+    if slots > _MOST_SLOTS:
+        raise TooLarge(
+            f"all layers have {slots} slots together; at most {_MOST_SLOTS} are planned at once",
+            size=slots,
+            limit=_MOST_SLOTS,
+        )
+
+
+def _named(names: Any, name: str, count: int) -> tuple | None:
+    "Names, one for each; None stays None."
+    if names is None:
+        return None
+    if not isinstance(names, list | tuple | np.ndarray) or np.ndim(names) == 0:
+        raise ValueError(f"{name} is {names!r:.60}; it must be a list of {count} names")
+    if len(names) != count:
+        raise ValueError(f"{name} has length {len(names)}; it must have length {count}")
+    return tuple(names)
+
+
 @dataclass(frozen=True, eq=False)
 class ReplicaPlan(Result):
     """A map of experts to slots, with a lower bound on every other one.
@@ -1175,7 +1442,7 @@ class ReplicaPlan(Result):
             ylabel="load",
         )
 
-# %% ../../nbs/experts/16_replicas.ipynb #225ba47d
+# %% ../../nbs/experts/16_replicas.ipynb #fe3fb23a
 def rebuild(
     loads: Any,
     gpus: int,
@@ -1205,7 +1472,8 @@ def rebuild(
     policy : {"global", "hierarchical"}
         Any expert on any GPU; or whole groups on nodes, with the same number of groups on each.
     exact : bool
-        Solve an integer program for each layer that is not proved optimal; for small layers.
+        Solve an integer program for each layer that is not proved optimal; for small layers, and
+        for larger ones with two slots a GPU. It may take long: set ``time_limit``.
     time_limit : float, optional
         Seconds.
     tolerance : float
@@ -1226,12 +1494,13 @@ def rebuild(
     Infeasible
         When there are more slots than copies that serve something.
     TooLarge
-        When ``exact`` would need more than 50,000 columns for a layer.
+        When ``exact`` would need more than 50,000 columns for a layer; with two slots a GPU, where
+        GPUs are not in the program, 50,000 counts of an expert.
 
     Notes
     -----
-    Best counts, the largest share first, swaps; where GPUs have at most four slots, other counts,
-    too.
+    Best counts, the largest share first, swaps; where a layer stays more than 1 % above its bound,
+    other counts, too.
 
     References
     ----------
@@ -1264,169 +1533,3 @@ def rebuild(
     status = Status.OPTIMAL if gap(value.sum(), bound) <= OPTIMALITY else late
     names = labels_of(loads, 1), labels_of(loads, 0)
     return ReplicaPlan(physical, checked, *at[1:], bounds, [STEPS[i] for i in step], status, *names)
-
-# %% ../../nbs/experts/16_replicas.ipynb #5c406098
-#| code-fold: true
-POLICIES = ("global", "hierarchical")
-_TINY = float(np.finfo(float).tiny)
-_MOST_SLOTS = 20_000_000
-
-
-def _check_loads(loads: Any) -> np.ndarray:
-    "Loads of layers and experts whose sums are numbers."
-    loads = check_loads(loads, ndim=2)
-    if not len(loads):
-        raise ValueError(f"loads has shape {loads.shape}; it must have at least one layer")
-    with np.errstate(over="ignore"):
-        if not np.isfinite(loads.sum()):
-            raise ValueError("loads sums to inf; divide all of them by a large number")
-    return loads
-
-
-def _check_legal(physical: np.ndarray, experts: int, gpus: int) -> None:
-    "Refuse a map with a fault; the first one is named."
-    inside = physical.size > 0 and physical.shape[1] % gpus == 0 and physical.max() < experts
-    if inside and counts_of(physical, experts).min() > 0 and not duplicates(physical, gpus).any():
-        return
-    wrong = faults(physical, experts, gpus)
-    more = f" ({len(wrong) - 1} more faults)" if len(wrong) > 1 else ""
-    raise ValueError(f"physical is no legal map: {wrong[0]}{more}")
-
-
-def _check_groups(physical: np.ndarray, experts: int, nodes: int, groups: int) -> None:
-    "Refuse a map with a group on two nodes, or with unequal numbers of groups on nodes."
-    group = physical.reshape(len(physical), nodes, -1) // (experts // groups)
-    there = np.zeros((len(physical), nodes, groups), bool)
-    layer, node = np.ogrid[: len(physical), :nodes]
-    there[layer[..., None], node[..., None], group] = True
-    for layer, node in np.argwhere(there.sum(axis=2) != groups // nodes):
-        held = np.flatnonzero(there[layer, node]).tolist()
-        raise ValueError(
-            f"physical has the policy 'hierarchical', but layer {layer}, node {node} holds experts"
-            f" of the groups {held}; it must hold {groups // nodes} whole groups"
-        )
-
-
-def _check_size(slots: int) -> None:
-    "Refuse what would fill the memory."
-    if slots > _MOST_SLOTS:
-        raise TooLarge(
-            f"all layers have {slots} slots together; at most {_MOST_SLOTS} are planned at once",
-            size=slots,
-            limit=_MOST_SLOTS,
-        )
-
-
-def _named(names: Any, name: str, count: int) -> tuple | None:
-    "Names, one for each; None stays None."
-    if names is None:
-        return None
-    if not isinstance(names, list | tuple | np.ndarray) or np.ndim(names) == 0:
-        raise ValueError(f"{name} is {names!r:.60}; it must be a list of {count} names")
-    if len(names) != count:
-        raise ValueError(f"{name} has length {len(names)}; it must have length {count}")
-    return tuple(names)
-
-
-def _least(
-    loads: np.ndarray, slots: int, gpus: int, nodes: int, groups: int, policy: str
-) -> np.ndarray:
-    "The largest of the bounds for this policy, of each layer."
-    if policy == "global":
-        return np.max(list(packing_bounds(loads, slots, gpus).values()), axis=0)
-    m, most = loads.shape[1], gpus // nodes
-    # an expert stays on its node, and a node has its part of the slots
-    spare = (slots - m) // nodes
-    whole_ = packing_bounds(loads, slots, gpus, min(most, 1 + spare))
-    return np.max([*whole_.values(), _node_bound(loads, gpus, nodes, groups)], axis=0)
-
-
-def _placed(
-    loads: np.ndarray, size: tuple, bounds: np.ndarray, tolerance: float, clock: Clock
-) -> tuple[np.ndarray, np.ndarray]:
-    "The map of a policy, and the number of each layer's last step."
-    slots, gpus, nodes, groups, policy = size
-    if policy == "global":
-        return _packed(loads, slots, gpus, bounds * (1 + tolerance), clock)
-    experts = _groups_to_nodes(loads, nodes, groups)
-    parts = np.take_along_axis(loads[:, None, :], experts, axis=2).reshape(-1, experts.shape[2])
-    within = slots // nodes, gpus // nodes
-    # no node need be better than the mean of the busiest one
-    busiest = parts.sum(axis=1).reshape(-1, nodes).max(axis=1) / within[1]
-    aim = np.repeat(np.maximum(bounds, busiest) * (1 + tolerance), nodes)
-    physical, step = _packed(parts, *within, aim, clock)
-    physical = np.take_along_axis(experts.reshape(parts.shape), physical, axis=1)
-    return physical.reshape(len(loads), slots), step.reshape(len(loads), nodes).max(axis=1)
-
-
-def _raised(
-    loads: np.ndarray, physical: np.ndarray, bounds: np.ndarray, size: tuple, clock: Clock
-) -> np.ndarray:
-    "Bounds, with those of partners where a layer is far from its bound."
-    slots, gpus, nodes, _, policy = size
-    most = gpus if policy == "global" else min(gpus // nodes, 1 + (slots - loads.shape[1]) // nodes)
-    value, bounds = gpu_loads(physical, loads, gpus).max(axis=1), bounds.copy()
-    far = value > bounds * (1 + _APART) if slots > gpus else np.zeros(len(loads), bool)
-    for layer in np.flatnonzero(far):
-        if clock.over():
-            break
-        interval = float(bounds[layer]), float(value[layer])
-        bounds[layer] = partner_bound(loads[layer], slots, gpus, *interval, most)
-    return bounds
-
-
-def _exactly(
-    loads: np.ndarray,
-    physical: np.ndarray,
-    bounds: np.ndarray,
-    step: np.ndarray,
-    size: tuple,
-    clock: Clock,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    "Maps, bounds and steps after a program for each layer that is not proved optimal."
-    slots, gpus, nodes, groups, policy = size
-    nodes, groups = (nodes, groups) if policy == "hierarchical" else (1, 1)
-    m = loads.shape[1]
-    columns = m * (gpus + 1) * min(gpus // nodes, slots - m + 1)
-    if columns > _MOST_COLUMNS:
-        raise TooLarge(
-            f"exact=True needs {columns} columns for each layer of {m} experts, {gpus} GPUs and"
-            f" {slots} slots; it takes {_MOST_COLUMNS} at most, exact=False takes any number",
-            size=columns,
-            limit=_MOST_COLUMNS,
-        )
-    value = gpu_loads(physical, loads, gpus).max(axis=1)
-    for layer in np.flatnonzero(value > bounds * (1 + OPTIMALITY / 10)):
-        if clock.over():
-            break
-        found, bounds[layer] = _solved(
-            loads[layer], physical[layer], bounds[layer], (gpus, nodes, groups), clock
-        )
-        if (found != physical[layer]).any():
-            physical[layer], step[layer] = found, STEPS.index("program")
-    return physical, bounds, step
-
-# %% ../../nbs/experts/16_replicas.ipynb #898c96aa
-#| code-fold: true
-def _crowd(spares: int, skew: float) -> tuple[np.ndarray, np.ndarray, ReplicaPlan]:
-    "Loads of 24 experts, the map in order of their numbers, and the plan for eight GPUs."
-    heat = np.arange(1, 25) ** -float(skew)
-    loads = (100 * heat / heat.sum())[None, np.arange(24) * 7 % 24]
-    in_order = np.arange(24 + spares)[None] % 24
-    return loads, in_order, rebuild(loads, 8, spares)
-
-
-def spares_on_gpus(spares: int = 0, skew: float = 0.8) -> Picture:
-    """Load of eight GPUs with 24 experts and some spare slots, in order and planned."""
-    from serving_or.tools.plots import bars
-
-    loads, in_order, plan = _crowd(int(spares), skew)
-    before, after = gpu_loads(in_order, loads, 8)[0], plan.gpu_loads[0]
-    over = [8 * on.max() / 100 for on in (before, after)]
-    return bars(
-        [f"GPU {d}" for d in range(8)],
-        {"in order": before, "planned": after},
-        marks={"bound": float(plan.bounds[0]), "mean": 12.5},
-        title=f"largest over mean: {over[0]:.2f} in order, {over[1]:.3f} planned",
-        ylabel="load, % of all",
-    )

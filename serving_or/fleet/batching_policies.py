@@ -58,8 +58,9 @@ class Aging(MCSF):
     Parameters
     ----------
     weight : float
-        Tokens for each round that a request has waited: 0 is `MCSF`, a large one is `FCFS`. Nobody
-        who arrives more than ``output / weight`` rounds after a request overtakes it.
+        Tokens for each round that a request has waited: 0 is `MCSF`; a large one is first come,
+        first served, and of those that come together the shortest. Nobody who arrives
+        ``output / weight`` or more rounds after a request overtakes it.
     predicted : array_like (n,) of int, optional
         Outputs as they were predicted, none below the true one.
 
@@ -72,7 +73,7 @@ class Aging(MCSF):
 
     def __init__(self, weight: float = 0.1, predicted: ArrayLike | None = None):
         super().__init__(predicted)
-        self.weight = number(weight, "weight", least=0)
+        self.weight = number(weight, "weight", least=0, most=1e9)
 
     def key(self, requests: Requests) -> np.ndarray:
         "Output, plus the weight of the arrival."
@@ -103,7 +104,8 @@ class SortedF(Batching):
 
     Notes
     -----
-    The best batch is sought along three orders only. Time is quadratic in the requests.
+    The best batch is sought along three orders only, so the paper's factor is not ours. Time is
+    quadratic in the requests.
 
     References
     ----------
@@ -161,13 +163,16 @@ class _Worker:
         self.requests, self.memory, self.grow, self.stagger = requests, memory, grow, stagger
         self.s, self.o = requests.prompt.tolist(), requests.output.tolist()
         self.a, self.plan = requests.arrival.tolist(), plan.tolist()
+        # without classes the order is that of the plans, also after they have grown
         self.level = self.plan if level is None else level.tolist()
         longest = int(np.ceil(requests.output.max(initial=0) * (grow or 1)))
         reach = min(int((memory - requests.prompt).max(initial=0)), longest, LONGEST)
         reach = max(reach, int(plan.max(initial=0)))
         # the planned use of coming rounds, plus their places
         self.cells = np.arange(2 * reach + 1026, dtype=np.int64)
-        self.q, self.reach, self.at, self.t, self.ready = self.cells.copy(), reach, 0, 0, 0.0
+        self.q, self.reach, self.at, self.t = self.cells.copy(), reach, 0, 0
+        # a start keeps its distance until the one, and cannot fit before the other
+        self.ready, self.wake = 0.0, 0
         self.start = np.zeros(len(requests), np.int64)
         self.running: set[int] = set()
         self.waiting: list[tuple] = []
@@ -197,9 +202,10 @@ class _Worker:
     def move_on(self, coming: list[int]) -> None:
         "Jump over rounds in which nothing is decided, and slide the window when it is at the end."
         step = 0
-        if not self.waiting and not self.over:
+        if not self.over:
             events = [self.due[0][0]] if self.due else []
             events += [self.a[coming[-1]]] if coming else []
+            events += [self.wake] if self.waiting else []
             step = max(min(events) - self.t, 0)
         if step > self.reach:
             self.q[:], self.at, self.t, step = self.cells, 0, self.t + step, 0
@@ -217,17 +223,22 @@ class _Worker:
         "To the others that wait."
         heapq.heappush(self.waiting, self.order(i))
 
-    def add(self, i: int, first: int, last: int, sign: int = 1) -> None:
-        "Put the rounds of a run, from its first to its last given one, into the plan."
+    def change(self, i: int, first: int, last: int, by: np.ufunc) -> None:
+        "Add the rounds of a run, from its first to its last given one, to the plan, or take them."
         begin = self.at + int(self.start[i]) - self.t
-        self.q[begin + first : begin + last + 1] += sign * (self.s[i] + np.arange(first, last + 1))
+        here = self.q[begin + first : begin + last + 1]
+        by(here, self.cells[first : last + 1] + self.s[i], out=here)
 
     def admits(self, i: int) -> bool:
         "Whether a request may start now: distance and look-ahead."
         if self.stagger and self.ready >= self.t + 1:
+            self.wake = int(self.ready)
             return False
         ahead = self.q[self.at + 1 : self.at + 1 + self.plan[i]]
-        return bool(ahead.max() <= self.memory - self.s[i] + self.at)
+        peak = int(ahead.argmax())
+        excess = int(ahead[peak]) - (self.memory - self.s[i] + self.at)
+        self.wake = self.t + min(excess, peak + 1)
+        return excess <= 0
 
     def distance(self, i: int, rounds: int) -> float:
         "The share of the worker's time that so many rounds take when starts are spread evenly."
@@ -236,7 +247,7 @@ class _Worker:
     def admit(self, i: int) -> None:
         "Start a run."
         self.start[i] = self.t
-        self.add(i, 1, self.plan[i])
+        self.change(i, 1, self.plan[i], np.add)
         self.running.add(i)
         until = self.t + min(self.o[i], self.plan[i])
         heapq.heappush(self.due, (until, i, self.t))
@@ -267,7 +278,7 @@ class _Worker:
             self.over.remove(i)
             self.base -= self.s[i] - int(self.start[i])
         else:
-            self.add(i, self.t - int(self.start[i]) + 1, self.plan[i], -1)
+            self.change(i, self.t - int(self.start[i]) + 1, self.plan[i], np.subtract)
 
     def lose(self, i: int) -> None:
         "Stop a run before its request is complete."

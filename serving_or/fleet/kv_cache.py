@@ -37,6 +37,7 @@ from ..tools.models import Card, Device
 from ..tools.plots import Picture
 
 # %% ../../nbs/fleet/05_kv_cache.ipynb #ebf1f7a3
+#| code-fold: true
 LONGEST = 2**22  # tokens of a prompt or of an output; the longest contexts have a few millions
 _LATEST = 2**52  # rounds
 
@@ -178,7 +179,9 @@ class Requests(Record):
         if missing:
             raise ValueError(f"trace has no {missing[0]}; it must have arrival, prompt and output")
         # a quotient that is whole but for rounding stays at its boundary
-        arrival = np.ceil(finite(trace.arrival, "arrival", ndim=1) / length - 1e-9)
+        with np.errstate(over="ignore"):
+            quotient = finite(trace.arrival, "arrival", ndim=1) / length
+        arrival = np.ceil(quotient * (1 - 1e-15) - 1e-9)
         output = finite(trace.output, "output", ndim=1, shape=arrival.shape, whole=True)
         keep = output > 0 if drop_empty else np.ones(len(output), bool)
         prompt = finite(trace.prompt, "prompt", ndim=1, shape=arrival.shape, whole=True)
@@ -238,6 +241,23 @@ def tokens_held(prompt: Any, start: Any, length: Any, rounds: Any) -> np.ndarray
     return total[0] - total[1]
 
 
+def _check_lost(requests: Requests, start: np.ndarray, lost: np.ndarray) -> None:
+    "Refuses lost runs that no request can have had."
+    i, begin, length = lost.T
+    wrong = (begin < requests.arrival[i]) | (begin + length > start[i])
+    wrong |= (length < 1) | (length >= requests.output[i])
+    order = np.lexsort((begin, i))
+    again = (np.diff(i[order]) == 0) & ((begin + length)[order][:-1] > begin[order][1:])
+    wrong[order[1:][again]] = True
+    if wrong.any():
+        k = int(np.flatnonzero(wrong)[0])
+        raise ValueError(
+            f"lost[{k}] is {lost[k].tolist()}; a lost run must have a round, fewer than its"
+            f" request's output, {requests.output[i[k]]}, and stand between its arrival,"
+            f" {requests.arrival[i[k]]}, and its start, {start[i[k]]}, beside no other of it"
+        )
+
+
 def _check_runs(requests: Requests, memory: int, start: np.ndarray, lost: np.ndarray) -> int:
     "The largest use of a schedule; refuses early starts and rounds that overflow."
     early = np.flatnonzero(start < requests.arrival)
@@ -247,14 +267,7 @@ def _check_runs(requests: Requests, memory: int, start: np.ndarray, lost: np.nda
             f"request {requests.label(i)} starts at {start[i]}; it must start at its arrival,"
             f" {requests.arrival[i]}, or later"
         )
-    i, begin, length = lost.T
-    wrong = (begin < requests.arrival[i]) | (length < 1) | (begin + length > start[i])
-    if wrong.any():
-        k = int(np.flatnonzero(wrong)[0])
-        raise ValueError(
-            f"lost[{k}] is {lost[k].tolist()}; a lost run must have a round, and stand between its"
-            f" request's arrival, {requests.arrival[i[k]]}, and its start, {start[i[k]]}"
-        )
+    _check_lost(requests, start, lost)
     who = np.concatenate([np.arange(len(requests)), lost[:, 0]])
     begin = np.concatenate([start, lost[:, 1]])
     length = np.concatenate([requests.output, lost[:, 2]])
@@ -336,9 +349,14 @@ def _ahead(
     q, ramp = cells.copy(), cells[1 : reach + 1]
     waiting = [0 for _ in range(0)]
     ending = [(0, 0) for _ in range(0)]
-    t = at = come = done = 0
+    t = at = come = done = wake = 0
     while done < n:
-        step = 0 if waiting else max(arrival[coming[come]] - t, 0)
+        step = wake if waiting else arrival[coming[come]]
+        if waiting and come < n:
+            step = min(step, arrival[coming[come]])
+        if waiting and ending:
+            step = min(step, ending[0][0])
+        step = max(step - t, 0)
         if step > reach:
             # nothing is planned so far ahead
             q[:], at, t, step = cells, 0, t + step, 0
@@ -357,7 +375,10 @@ def _ahead(
         while waiting:
             i = waiting[0]
             here = q[at + 1 : at + 1 + plan[i]]
-            if here.max() > memory - prompt[i] + at:
+            peak = here.argmax()
+            excess = here[peak] - (memory - prompt[i] + at)
+            if excess > 0:
+                wake = t + min(excess, peak + 1)
                 break
             here += prompt[i] + ramp[: plan[i]]
             start[i] = t
@@ -368,7 +389,7 @@ def _ahead(
         t, at = t + 1, at + 1
     return start
 
-# %% ../../nbs/fleet/05_kv_cache.ipynb #081b2949
+
 _MANY = 500_000  # requests from which compiling, which takes a few seconds, pays
 
 
@@ -411,7 +432,7 @@ def look_ahead(
     Notes
     -----
     One maximum over the profile of coming rounds decides (the chapter *A growing KV cache*). Time
-    is the sum of the reserves, and one test for each round with a queue.
+    is the sum of the reserves, and of the tests that fail.
 
     Examples
     --------
@@ -509,7 +530,12 @@ class MCSF(Batching):
     """
 
     def __init__(self, predicted: ArrayLike | None = None):
-        self.predicted = None if predicted is None else finite(predicted, "predicted", ndim=1)
+        given = (
+            None
+            if predicted is None
+            else finite(predicted, "predicted", ndim=1, least=1, whole=True)
+        )
+        self.predicted = given
 
     def key(self, requests: Requests) -> np.ndarray:
         "The output, or what was predicted."
@@ -520,6 +546,7 @@ class MCSF(Batching):
         return requests.output if self.predicted is None else self.predicted
 
 # %% ../../nbs/fleet/05_kv_cache.ipynb #35d21a00
+#| code-fold: true
 @dataclass(frozen=True, eq=False)
 class Timetable(Result):
     """When each request runs, and how long everybody waits; made by `schedule`.
@@ -714,7 +741,7 @@ def _srpt(release: list[int], work: list[int]) -> list[int]:
     done: list[int] = []
     while len(done) < len(release):
         if not left:
-            now = max(now, release[come])
+            now = release[come]
         while come < len(release) and release[come] <= now:
             heapq.heappush(left, work[come])
             come += 1
@@ -730,7 +757,7 @@ def _srpt(release: list[int], work: list[int]) -> list[int]:
 
 @door
 def volume_bound(requests: Requests, memory: int) -> float:
-    """A total latency that no schedule goes below, in the time of two sorts.
+    """A total latency that no schedule goes below, in little more time than sorting takes.
 
     Parameters
     ----------
@@ -741,7 +768,7 @@ def volume_bound(requests: Requests, memory: int) -> float:
     Returns
     -------
     float
-        Rounds, exact; at least the sum of the outputs.
+        Rounds, whole; at least the sum of the outputs.
 
     Raises
     ------
@@ -798,7 +825,7 @@ def cache_by_round(memory: int = 10, order: str = "shortest") -> Picture:
         stacked=True,
     )
 
-# %% ../../nbs/fleet/05_kv_cache.ipynb #fed56150
+# %% ../../nbs/fleet/05_kv_cache.ipynb #4f862e7e
 @door
 def cache_tokens(card: Card, device: Device, gpus: int = 1, share: float = 0.9) -> int:
     """Tokens of KV cache that fit beside the weights of a model.
@@ -824,9 +851,9 @@ def cache_tokens(card: Card, device: Device, gpus: int = 1, share: float = 0.9) 
 
     Notes
     -----
-    Layers with a sliding window count as if they kept every token, so that the number is safe.
-    Even splitting is what tensor parallelism does as long as there are key-value heads to split;
-    a latent cache (MLA) is kept whole by each GPU of such a group.
+    Layers with a sliding window count as if they kept every token, which errs on the safe side.
+    Even splitting is what tensor parallelism does as long as there are key-value heads to split.
+    With more GPUs than heads, or a latent cache (MLA), each keeps copies, and fewer tokens fit.
 
     Examples
     --------

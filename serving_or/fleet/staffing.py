@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['erlang_b', 'erlang_c', 'erlang_a', 'abandonment', 'Queue', 'Staffing', 'staff', 'halfin_whitt',
-           'square_root_staffing', 'continuous_staffing']
+           'square_root_staffing']
 
 # %% ../../nbs/fleet/01_staffing.ipynb #902ff8f6
 #| code-fold: true
@@ -32,6 +32,7 @@ from serving_or.tools.answers import (
 from ..tools.plots import Picture, lines
 
 # %% ../../nbs/fleet/01_staffing.ipynb #df1fbb1f
+#| code-fold: true
 # points of the rule; 56 leave errors of 1e-14
 _POINTS = 64
 
@@ -69,32 +70,6 @@ def _root(p: np.ndarray, q: np.ndarray) -> np.ndarray:
     return np.where(q > 0, 4 / (q + r), (r - q) / 2 / p)
 
 
-def _first_half(n: np.ndarray, a: np.ndarray, tau: Any = 1.0) -> np.ndarray:
-    "1/B at (n / tau, a / tau), for a >= n, a > 0."
-    z, weights = _rule()
-    fall, n, a = (a - n) / tau, n / tau, a / tau
-    # there the exponent is beyond 1, as t - log(1 + t) >= t**2 / (2 + 2 t)
-    width = _root(2 * fall + n, 2 * fall - 2)
-    t = width[:, None] * z
-    falling = np.exp(-fall[:, None] * t - n[:, None] * _log_rest(t))
-    return a * width * (falling @ weights)
-
-
-def _second_half(n: np.ndarray, a: np.ndarray, tau: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    "U, and the sum of j times its terms divided by a, for 0 < tau and a <= n + tau."
-    z, weights = _rule()
-    fall = (n - a) + tau
-    # as exp(-y) - 1 + y >= y**2 / (2 + y)
-    width = _root(tau * (n + tau), 2 * fall - tau)
-    z = width[:, None] * z
-    y = tau[:, None] * z
-    falling = np.exp(-fall[:, None] * z - a[:, None] * z * y * _exp_rest(y))
-    lost = np.where(y > 0, -np.expm1(-y) / np.where(y > 0, y, 1.0), 1.0)
-    return a * width * (falling @ weights), width * (
-        (falling * (1 + a[:, None] * z * lost)) @ weights
-    )
-
-# %% ../../nbs/fleet/01_staffing.ipynb #906e6641
 # 32 zeros at its end, so that small multiples are exact; and what is missing
 _LN2, _LN2_REST = 6.93147180369123816490e-01, 1.90821492927058770002e-10
 
@@ -151,7 +126,42 @@ def _stirling(n: np.ndarray) -> np.ndarray:
     down = np.exp(-15.0) * (small + 15) ** (small + 15) / small**small / steps
     return np.where(n < 15, found * down, found)
 
-# %% ../../nbs/fleet/01_staffing.ipynb #d5114703
+# %% ../../nbs/fleet/01_staffing.ipynb #74f2fc37
+def _first_half(n: np.ndarray, a: np.ndarray, tau: Any = 1.0) -> np.ndarray:
+    "1/B at (n / tau, a / tau), for a >= n, a > 0."
+    z, weights = _rule()
+    fall, n, a = (a - n) / tau, n / tau, a / tau
+    # there the exponent is beyond 1, as t - log(1 + t) >= t**2 / (2 + 2 t)
+    width = _root(2 * fall + n, 2 * fall - 2)
+    t = width[:, None] * z
+    falling = np.exp(-fall[:, None] * t - n[:, None] * _log_rest(t))
+    return a * width * (falling @ weights)
+
+
+def _second_half(n: np.ndarray, a: np.ndarray, tau: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    "U, and the sum of j times its terms divided by a, for 0 < tau and a <= n + tau."
+    z, weights = _rule()
+    fall = (n - a) + tau
+    # as exp(-y) - 1 + y >= y**2 / (2 + y)
+    width = _root(tau * (n + tau), 2 * fall - tau)
+    z = width[:, None] * z
+    y = tau[:, None] * z
+    falling = np.exp(-fall[:, None] * z - a[:, None] * z * y * _exp_rest(y))
+    lost = np.where(y > 0, -np.expm1(-y) / np.where(y > 0, y, 1.0), 1.0)
+    return a * width * (falling @ weights), width * (
+        (falling * (1 + a[:, None] * z * lost)) @ weights
+    )
+
+
+def _poisson(n: np.ndarray, a: np.ndarray, tau: Any = 1.0) -> tuple[np.ndarray, np.ndarray]:
+    "psi at (n / tau, a / tau) and its logarithm, for positive a."
+    high, low = _deviance(np.where(n > 0, n, 1.0), a)
+    # D of multiples is the multiple of D
+    high, low = np.where(n > 0, high, a) / tau, np.where(n > 0, low, 0.0) / tau
+    s = _stirling(n / tau)
+    return np.exp(-high) * (1 - low) / s, -high - (low + np.log(s))
+
+# %% ../../nbs/fleet/01_staffing.ipynb #05030fca
 # elements at a time, so that the points of the integrals stay in a cache
 _BLOCK = 2048
 _LARGEST, _NOTHING = 1e150, 1e-20
@@ -172,15 +182,6 @@ def _in_blocks(
 def _plain(x: np.ndarray) -> Any:
     "A number for an array without axes."
     return x.item() if np.ndim(x) == 0 else x
-
-
-def _poisson(n: np.ndarray, a: np.ndarray, tau: Any = 1.0) -> tuple[np.ndarray, np.ndarray]:
-    "pi at (n / tau, a / tau) and its logarithm, for positive a."
-    high, low = _deviance(np.where(n > 0, n, 1.0), a)
-    # D of multiples is the multiple of D
-    high, low = np.where(n > 0, high, a) / tau, np.where(n > 0, low, 0.0) / tau
-    s = _stirling(n / tau)
-    return np.exp(-high) * (1 - low) / s, -high - (low + np.log(s))
 
 
 def _busy(n: np.ndarray, a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -496,8 +497,7 @@ class Queue(Record):
         "Mean wait in seconds, over all requests; infinite where the queue has no end."
         theta = _theta(self.service_time, self.patience)
         b, _, _, mean, _, all_of = _measures(self.gpus, self.offered, theta)
-        with np.errstate(invalid="ignore"):
-            return _plain(np.where(b > 0, b * mean / all_of * self.service_time, 0.0))
+        return _plain(b * mean / all_of * self.service_time)
 
     @property
     def abandoned(self) -> Any:
@@ -567,7 +567,7 @@ def _theta(service_time: float, patience: float | None) -> float:
 # %% ../../nbs/fleet/01_staffing.ipynb #f544384f
 # relative; a target that is missed by less is met
 _SLACK = 1e-12
-TARGETS = ("waiting", "mean_wait", "wait", "abandoned")
+_TARGETS = ("waiting", "mean_wait", "wait", "share", "abandoned")
 
 
 def _logs(limits: dict[str, Any], n: np.ndarray, a: np.ndarray, tau: float) -> dict[str, Any]:
@@ -684,20 +684,25 @@ class Staffing(Result):
             service_time=queue.service_time,
             patience=queue.patience,
             labels=labels,
-            **_targets(self),
+            **_targets(self._asked, queue.patience),
         )
         fails = ~np.atleast_1d(self._met(self.gpus))
         if fails.any():
             at = int(np.argmax(fails))
             raise ValueError(
-                f"gpus{_place(self, at)} is {gpus.ravel()[at]}, which misses a target; it must be"
-                f" at least {np.atleast_1d(self._search())[at]}"
+                f"gpus{_place(rate, labels, at)} is {gpus.ravel()[at]}, which misses a target;"
+                f" it must be at least {np.atleast_1d(self._search())[at]}"
             )
         self._certify()
 
     def _met(self, gpus: np.ndarray) -> np.ndarray:
         theta, a = _theta(self.service_time, self.patience), np.asarray(self.queue.offered)
-        return np.asarray(_meets(_limits_of(self), np.asarray(gpus, float), a, theta))
+        limits = _limits(self._asked, self.service_time)
+        return np.asarray(_meets(limits, np.asarray(gpus, float), a, theta))
+
+    @property
+    def _asked(self) -> dict[str, float | None]:
+        return {name: getattr(self, name) for name in _TARGETS}
 
     @cached_property
     def fewest(self) -> np.ndarray:
@@ -706,7 +711,8 @@ class Staffing(Result):
 
     def _search(self) -> np.ndarray:
         theta = _theta(self.service_time, self.patience)
-        found = _fewest(_limits_of(self), np.asarray(self.queue.offered), theta).astype(np.int64)
+        limits = _limits(self._asked, self.service_time)
+        found = _fewest(limits, np.asarray(self.queue.offered), theta).astype(np.int64)
         found.flags.writeable = False
         return found
 
@@ -788,46 +794,45 @@ def _countable(queue: Queue) -> np.ndarray:
     return a
 
 
-def _place(plan: Staffing, at: int) -> str:
+def _place(rate: np.ndarray, labels: tuple, at: int) -> str:
     "Which of several rates, in words."
-    if plan.rate.ndim == 0:
+    if rate.ndim == 0:
         return ""
-    return f" of {plan.labels[at]!r}" if plan.labels else f"[{at}]"
+    return f" of {labels[at]!r}" if labels else f"[{at}]"
 
 
-def _limits_of(plan: Any) -> dict[str, Any]:
+def _limits(targets: dict[str, Any], service_time: float) -> dict[str, Any]:
     "The targets that were given, waits in service times."
-    limits: dict[str, Any] = {}
-    for name in ("waiting", "abandoned"):
-        if getattr(plan, name) is not None:
-            limits[name] = getattr(plan, name)
-    if plan.mean_wait is not None:
-        limits["mean_wait"] = plan.mean_wait / plan.service_time
-    if plan.wait is not None:
-        limits["wait"] = (plan.wait / plan.service_time, 1 - plan.share)
+    limits = {name: targets[name] for name in ("waiting", "mean_wait", "wait", "abandoned")}
+    limits = {name: limit for name, limit in limits.items() if limit is not None}
+    if "mean_wait" in limits:
+        limits["mean_wait"] /= service_time
+        # a quotient that is no float above 0 could never be met
+        number(limits["mean_wait"], "mean_wait / service_time", above=0, infinite=True)
+    if "wait" in limits:
+        limits["wait"] = (limits["wait"] / service_time, 1 - targets["share"])
     return limits
 
 
-def _targets(given: Any) -> dict[str, Any]:
+def _targets(given: dict[str, Any], patience: float | None) -> dict[str, Any]:
     "The targets, checked; an error for those that no number of GPUs meets."
-    found = {name: getattr(given, name) for name in (*TARGETS, "share")}
-    for name, value in found.items():
-        if value is not None:
-            found[name] = number(value, name)
-    if all(found[name] is None for name in TARGETS):
+    most = {"waiting": 1.0, "abandoned": 1.0}
+    found = {
+        name: None if value is None else number(value, name, most=most.get(name, np.inf))
+        for name, value in given.items()
+    }
+    if all(found[name] is None for name in _TARGETS if name != "share"):
         raise ValueError("there is no target; give waiting, mean_wait, wait, response or abandoned")
-    if found["abandoned"] is not None and given.patience is None:
+    if found["abandoned"] is not None and patience is None:
         raise ValueError("abandoned is a target, but nobody gives up; give patience, in seconds")
+    if found["wait"] is None and found["share"] is not None:
+        raise ValueError("share is given without wait; it is the share of requests that wait less")
     if found["wait"] is not None:
-        found["share"] = 0.99 if found["share"] is None else found["share"]
-        if given.patience is not None:
+        if patience is not None:
             raise ValueError(
                 "wait is no target with patience; give waiting, mean_wait or abandoned"
             )
-        if found["share"] < 0:
-            raise ValueError(f"share is {found['share']:g}; it must be at least 0 and below 1")
-    elif found["share"] is not None:
-        raise ValueError("share is given without wait; it is the share of requests that wait less")
+        found["share"] = number(0.99 if found["share"] is None else found["share"], "share", 0)
     _possible(found)
     return found
 
@@ -878,7 +883,7 @@ def staff(
     service_time : float
         Mean seconds that a request has its GPU, positive.
     waiting : float, optional
-        The probability that a request waits is to be at most this.
+        The probability that a request waits is to be at most this; 0.1 for one in ten.
     mean_wait : float, optional
         The mean wait, in seconds, is to be at most this.
     wait, share : float, optional
@@ -929,36 +934,23 @@ def staff(
     a = _countable(queue)
     if response is not None:
         mean_wait = _mean_wait(response, queue.service_time, mean_wait)
-    plan = _Asked(waiting, mean_wait, wait, share, abandoned, patience, queue.service_time)
-    targets = _targets(plan)
-    limits = _limits_of(_Asked(**targets, patience=patience, service_time=queue.service_time))
+    asked = dict(waiting=waiting, mean_wait=mean_wait, wait=wait, share=share, abandoned=abandoned)
+    targets = _targets(asked, queue.patience)
+    limits = _limits(targets, queue.service_time)
     tau = _theta(queue.service_time, queue.patience)
-    gpus = _fewest(limits, a, tau).astype(np.int64)
+    gpus, labels = _fewest(limits, a, tau).astype(np.int64), labels_of(rate, 0) or ()
     if most is not None and (gpus > whole(most, "most")).any():
         at = int(np.argmax(np.atleast_1d(gpus) > most))
         needed = int(np.atleast_1d(gpus)[at])
         held = _most_rate(limits, int(most), tau) / queue.service_time
         raise Infeasible(
-            f"rate{f'[{at}]' if given.ndim else ''} is {np.atleast_1d(given)[at]:g} requests a"
-            f" second, for which the targets need {needed} GPUs; most is {most}, which serve"
+            f"rate{_place(given, labels, at)} is {np.atleast_1d(given)[at]:g} requests a second,"
+            f" for which the targets need {needed} GPUs; most is {most}, which serve up to"
             f" {held:.6g} requests a second within the targets",
             largest=held,
             nearest=needed,
         )
-    return Staffing(gpus, given, service_time, patience, **targets, labels=labels_of(rate, 0) or ())
-
-
-@dataclass(frozen=True)
-class _Asked:
-    "What was asked of `staff`."
-
-    waiting: Any
-    mean_wait: Any
-    wait: Any
-    share: Any
-    abandoned: Any
-    patience: Any
-    service_time: float
+    return Staffing(gpus, given, service_time, patience, **targets, labels=labels)
 
 
 def _mean_wait(response: Any, service_time: float, mean_wait: Any) -> float:
@@ -1059,43 +1051,3 @@ def square_root_staffing(a: ArrayLike, waiting: float) -> np.ndarray:
         beta = (low + high) / 2
         low, high = (beta, high) if halfin_whitt(beta) > alpha else (low, beta)
     return np.ceil(a + high * np.sqrt(a)).astype(np.int64)
-
-
-def continuous_staffing(a: ArrayLike, waiting: float) -> Any:
-    """The real number of GPUs at which the probability of waiting is exactly ``waiting``.
-
-    Parameters
-    ----------
-    a : array_like
-        Load, positive.
-    waiting : float
-        Above 0 and below 1.
-
-    Returns
-    -------
-    float or ndarray
-        For comparing loads without the steps of whole GPUs.
-
-    Raises
-    ------
-    ValueError
-        When a number is out of its range.
-
-    Examples
-    --------
-    >>> round(continuous_staffing(30.0, 0.1), 3)
-    38.332
-    """
-    a = _checked(a, "a")
-    if (a <= 0).any():
-        raise ValueError(f"a is {a.min():g}; it must be positive")
-    alpha = np.log(number(waiting, "waiting", above=0, most=np.nextafter(1.0, 0.0)))
-    low, step = a, np.sqrt(a) + 1
-    while (short := np.asarray(erlang_c(low + step, a, log=True)) > alpha).any():
-        step = np.where(short, 2 * step, step)
-    high = low + step
-    for _ in range(60):
-        middle = (low + high) / 2
-        short = np.asarray(erlang_c(middle, a, log=True)) > alpha
-        low, high = np.where(short, middle, low), np.where(short, high, middle)
-    return _plain(high)

@@ -101,26 +101,55 @@ def test_a_far_arrival_takes_no_time():
     assert schedule(requests, 3).starts.tolist() == [0, 2**52]
 
 
-def test_the_window_slides_many_times():
+def by_the_horizon(requests, memory, key, plan):
+    "Look-ahead with the planned use of every round there is, in one array."
+    a, s, o = requests.arrival, requests.prompt, requests.output
+    rank = np.lexsort((s, a, key))
+    use = np.zeros(int(a.max() + plan.sum() + plan.max()) + 2, int)
+    start, ending, t = np.full(len(a), -1), {}, 0
+    while (start < 0).any():
+        for i in ending.pop(t, []):
+            rest = np.arange(o[i] + 1, plan[i] + 1)
+            use[start[i] + rest] -= s[i] + rest
+        for i in rank[(start[rank] < 0) & (a[rank] <= t)]:
+            ramp = np.arange(1, plan[i] + 1)
+            if (use[t + ramp] + s[i] + ramp).max() > memory:
+                break
+            use[t + ramp] += s[i] + ramp
+            start[i] = t
+            ending.setdefault(t + o[i], []).append(i)
+        t += 1
+    return start
+
+
+def long_cases():
+    """Windows that slide many times, idle stretches about as long as the window and its buffer,
+    ties, requests that fill the memory alone, and reserves beyond the output."""
     rng = np.random.default_rng(1)
-    requests = Requests(
-        np.sort(rng.integers(0, 6000, 900)), rng.integers(0, 30, 900), rng.integers(1, 40, 900)
-    )
-    table = schedule(requests, 90, MCSF())
-    assert table.peak == held(requests, table.starts).max() <= 90
-    assert table.completions.max() > 6000
+    for longest, memory, n in ((1, 9, 60), (7, 12, 100), (39, 90, 90), (60, 70, 40)):
+        for gaps in ([0, 1], [0, 3], [0, 0, 0, longest, longest + 1, longest + 2, 1025, 1200]):
+            arrival = np.cumsum(rng.choice(gaps, n))
+            output = rng.integers(1, longest + 1, n)
+            prompt = np.where(rng.random(n) < 0.2, memory - output, rng.integers(0, 5, n))
+            some = Requests(arrival, prompt, output).take(rng.permutation(n))
+            plan = np.minimum(some.output + rng.integers(0, 30, n), memory - some.prompt)
+            for key in (some.arrival, some.output, rng.integers(0, 2, n)):
+                for reserve in (some.output, plan):
+                    yield some, memory, key, reserve
+
+
+def test_the_window_slides_many_times():
+    for some, memory, key, plan in long_cases():
+        start = look_ahead(some, memory, key, plan)
+        assert (start == by_the_horizon(some, memory, key, plan)).all()
 
 
 def test_compiled_and_plain_are_the_same(monkeypatch):
     pytest.importorskip("numba")
-    rng = np.random.default_rng(0)
-    n = 400
-    requests = Requests(rng.integers(0, 2000, n), rng.integers(0, 30, n), rng.integers(1, 40, n))
-    late = requests.output + rng.integers(0, 9, n)
-    plain = [look_ahead(requests, 90, requests.output, plan) for plan in (None, late)]
+    some = list(long_cases())
+    plain = [look_ahead(*case) for case in some]
     monkeypatch.setattr(kv_cache, "_MANY", 1)
-    compiled = [look_ahead(requests, 90, requests.output, plan) for plan in (None, late)]
-    assert all((p == c).all() for p, c in zip(plain, compiled))
+    assert all((p == look_ahead(*case)).all() for p, case in zip(plain, some))
 
 
 def test_nothing_heavy_is_loaded():
@@ -192,6 +221,9 @@ def test_little(case):
 
 
 def test_a_start_before_the_arrival_is_named():
+    for early in (1, 2, 3):
+        with pytest.raises(ValueError, match=f"request B starts at {3 - early}"):
+            check_starts(Requests([0, 3], 1, 1, labels="AB"), [0, 3 - early], 5)
     with pytest.raises(ValueError, match="request B starts at 0; .* its arrival, 3"):
         check_starts(Requests([0, 3], 1, 1, labels="AB"), [0, 0], 5)
 
@@ -202,9 +234,15 @@ def test_lost_runs_count_in_the_memory():
     assert table.peak == 8 and table.use([2]).tolist() == [8]
     with pytest.raises(ValueError, match="round 2 holds 8"):
         Timetable(pair, 7, [0, 3], lost=[[1, 0, 2]])
-    for bad in ([[2, 0, 1]], [[0, 0]], [[0, -1, 1]], [[0, 0.5, 1]], [[1, 0, 0]], [[1, 2, 2]]):
+    no_run = ([[2, 0, 1]], [[0, 0]], [[0, -1, 1]], [[0, 0.5, 1]], [[1, 0, 0]], [[1, 2, 2]])
+    # as long as the output, or two at once
+    for bad in (*no_run, [[1, 0, 3]], [[1, 0, 2], [1, 1, 1]], [[1, 1, 1], [1, 0, 2]]):
         with pytest.raises(ValueError):
             Timetable(pair, 10, [0, 3], lost=bad)
+    assert len(Timetable(pair, 10, [0, 3], lost=[[1, 1, 2], [1, 0, 1]]).lost) == 2
+    late = Requests([0, 2], [2, 2], [3, 3])
+    with pytest.raises(ValueError, match=r"lost\[0\] is \[1, 1, 1\]"):
+        Timetable(late, 10, [0, 4], lost=[[1, 1, 1]])
 
 
 def test_a_timetable_travels(tmp_path):
@@ -214,6 +252,11 @@ def test_a_timetable_travels(tmp_path):
     assert again == table and again.requests.labels == tuple("ABCDEFG")
     assert list(table.to_frame().index) == list("ABCDEFG")
     assert "MCSF: 7 requests" in table.summary() and "value 41, bound" in table.summary()
+
+
+def test_the_quantile_is_a_latency_that_somebody_has():
+    table = Timetable(Requests(np.zeros(4), 1, 1), 9, [0, 1, 2, 6])
+    assert [table.quantile(q) for q in (0, 0.25, 0.26, 0.5, 0.75, 0.76, 1)] == [1, 1, 2, 2, 3, 7, 7]
 
 
 def test_a_bound_above_the_value_is_refused():
@@ -321,6 +364,12 @@ def test_outputs_of_zero():
     assert kept.arrival.tolist() == [0, 4] and kept.dropped == 1 and "1 dropped" in kept.summary()
     frame = pd.DataFrame({"arrival": [0.1, 0.3], "prompt": [1, 2], "output": [3, 4]})
     assert Requests.from_trace(frame, 0.1).arrival.tolist() == [1, 3]
+    # a boundary stays a boundary, however late
+    for late in (1.1, 1e4 + 0.1, 123456789.1):
+        frame = pd.DataFrame({"arrival": [late], "prompt": [1], "output": [3]})
+        assert Requests.from_trace(frame, 0.1).arrival.tolist() == [round(10 * late)]
+    with pytest.raises(ValueError, match=r"arrival\[0\] is -5.0"):
+        Requests.from_trace(frame.assign(arrival=-5.0), 0.1)
     with pytest.raises(ValueError, match="trace has no output"):
         Requests.from_trace(frame.drop(columns="output"), 0.1)
 
@@ -383,6 +432,11 @@ def test_tokens_of_a_card():
         2 * each / 327_680, abs=1
     )
     assert cache_tokens(card.stored(kv_bits=8), gpu, 2) in (2 * one, 2 * one + 1)
+    # the share at which the weights just fit, and a little less
+    share = weights / (4 * gpu.memory)
+    assert cache_tokens(card, gpu, 4, share * 1.000001) in range(2)
+    with pytest.raises(Infeasible, match="needs 5 GPUs"):
+        cache_tokens(card, gpu, 4, share * 0.999999)
 
 
 def test_without_numba_the_loop_is_plain(monkeypatch):

@@ -196,16 +196,54 @@ def test_a_target_below_the_floor_is_told_from_too_few_replicas():
         assert error.value.largest == 0 and largest_rate(engine, **targets) == 0
     with pytest.raises(Infeasible, match="share is 1; with random arrivals"):
         fewest_replicas(engine, 20, ttft=5, share=1)
+    # a target that the full batch keeps is kept for all
     assert fewest_replicas(engine, 20, share=1).replicas == 5
+    assert fewest_replicas(engine, 20, tpot=0.08, share=1).replicas == 5
+    with pytest.raises(Infeasible, match="share is 1"):
+        fewest_replicas(engine, 20, tpot=0.079, share=1)
+    assert fewest_replicas(engine, 0, ttft=0.5, share=1).replicas == 1
+    assert largest_rate(engine, ttft=0.5, share=1) == 0
     with pytest.raises(Infeasible, match="need more than 13 replicas") as error:
         fewest_replicas(engine, 20, ttft=0.5, share=0.99, most=13)
     assert 18 < error.value.largest < 20
     fine = fewest_replicas(engine, error.value.largest, ttft=0.5, share=0.99, most=13)
     assert fine.replicas == 13
     # with the floor itself as a target, only an idle replica meets a mean
-    with pytest.raises(Infeasible):
-        fewest_replicas(engine, 20, tpot=0.05)
+    for floor in (
+        {"tpot": 0.05},
+        {"ttft": 0.1},
+        {"response": 0.6},
+        {"response": 0.6, "share": 0.9},
+    ):
+        with pytest.raises(Infeasible, match="no number of replicas can meet it"):
+            fewest_replicas(engine, 20, **floor)
+        assert largest_rate(engine, **floor) == 0
+    # where nobody shares a batch, or a batch costs nothing, all have the same step
+    assert fewest_replicas(Engine(0.04, 0.01, 1, 10), 1, tpot=0.05).replicas == 1
+    assert fewest_replicas(Engine(0.05, 0, 4, 10), 1, tpot=0.05).replicas == 1
+    # a share may be at the floor: some requests are alone
+    assert fewest_replicas(engine, 20, ttft=0.1, tpot=0.05, share=0.9).status == "optimal"
     assert fewest_replicas(engine, 0, ttft=0.1, tpot=0.05, response=0.6).replicas == 1
+
+
+@settings(max_examples=cases(2000), deadline=None)
+@given(
+    engines,
+    st.integers(1, 30),
+    st.floats(1.001, 4),
+    st.floats(1.001, 4),
+    st.sampled_from([None, 0.5, 0.99, 0.9999]),
+)
+def test_the_rate_that_a_refusal_names_can_be_carried(engine, most, slow, slower, share):
+    alone = batching_server(engine, 0)
+    targets = {"ttft": slow * alone.ttft + 1e-3, "tpot": slower * alone.tpot, "share": share}
+    with pytest.raises(Infeasible, match=f"more than {most} replicas") as error:
+        fewest_replicas(engine, 1.01 * most * engine.capacity, **targets, most=most)
+    carried = error.value.nearest
+    assert carried > 0
+    assert fewest_replicas(engine, carried, **targets, most=most).replicas <= most
+    with pytest.raises(Infeasible):
+        fewest_replicas(engine, 1.0001 * carried, **targets, most=most)
 
 
 def test_an_answer_that_is_not_the_least_says_so():
@@ -348,6 +386,8 @@ def test_a_line_is_found_again_whatever_the_units():
         (lambda: fit_itl([1, 2], [1, 0]), r"itl\[1\] is 0.0"),
         (lambda: simulate_steps(Engine(1, 0, 1, 1), [1, 0]), "must not decrease"),
         (lambda: simulate_steps(Engine(1, 0, 1, 1), [1], output=[0]), "output"),
+        (lambda: simulate_steps(Engine(1, 0, 1, 1), [1, 2], output=[1]), r"output has shape"),
+        (lambda: simulate_steps(Engine(1, 0, 1, 1), [1, 2], prefill=[1] * 3), r"prefill has shape"),
     ],
 )
 def test_bad_input_is_refused(call, match):
