@@ -438,7 +438,7 @@ def greedy_counts(loads, slots):
 
 
 def greedy_packing(weights, bins):
-    "Items (rows, n) to bins: the heaviest first, into the lightest bin with room; bin of each item."
+    "Items (rows, n) to bins, the heaviest first, into the lightest with room; bin of each item."
     found = np.empty(weights.shape, np.int64)
     for row, weight in enumerate(weights):
         load, room = np.zeros(bins), np.full(bins, weight.size // bins)

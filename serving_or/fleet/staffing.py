@@ -497,8 +497,7 @@ class Queue(Record):
         "Mean wait in seconds, over all requests; infinite where the queue has no end."
         theta = _theta(self.service_time, self.patience)
         b, _, _, mean, _, all_of = _measures(self.gpus, self.offered, theta)
-        with np.errstate(invalid="ignore"):
-            return _plain(np.where(b > 0, b * mean / all_of * self.service_time, 0.0))
+        return _plain(b * mean / all_of * self.service_time)
 
     @property
     def abandoned(self) -> Any:

@@ -27,7 +27,8 @@ from serving_or.fleet.staffing import (
 from serving_or.tools.answers import Infeasible, Status, TooLarge
 from tests.long import cases
 
-PRECISE, SMALLEST = 1e-13, 1e-290
+# the promise is 1e-13
+PRECISE, SMALLEST = 2e-14, 1e-290
 
 
 # oracles
@@ -281,6 +282,16 @@ def test_waits_in_seconds():
         Queue(36, 20, 1.5, patience=1.0).tail(1.0)
 
 
+@pytest.mark.parametrize("n", [0, 1e-19, 1e-16, 1e-9, 0.01, 1, 30, 1e6, 1e12])
+def test_no_probability_above_one(n):
+    a = np.concatenate([n * (1 + np.linspace(-1e-15, 1e-15, 21)), np.geomspace(1e-30, 1e15, 200)])
+    for theta in (0, 1e-12, 1e-3, 1, 1e3):
+        for door in (erlang_a, abandonment):
+            assert (door(n, a, theta) <= 1).all() and (door(n, a, theta, log=True) <= 0).all()
+    for door in (erlang_b, erlang_c):
+        assert (door(n, a) <= 1).all() and (door(n, a, log=True) <= 0).all()
+
+
 def test_time_does_not_grow_with_gpus():
     def spent(n):
         erlang_c(n, 0.999 * n)
@@ -339,6 +350,18 @@ def test_staffing_against_a_scan():
             n = np.arange(0, 400)
             scan = n[abandonment(n, rate, 0.25) <= lost][0]
             assert staff(rate, 1.0, abandoned=lost, patience=4.0).gpus == scan
+
+
+def test_a_target_that_is_just_met_or_just_missed():
+    queue = Queue(40, 20, 1.5)
+    for target, met in (("waiting", queue.waiting), ("mean_wait", queue.mean_wait)):
+        assert staff(20, 1.5, **{target: met * (1 - 1e-13)}).gpus == 40
+        assert staff(20, 1.5, **{target: met * (1 - 1e-10)}).gpus == 41
+    # what has no end meets nothing, however weak the target
+    assert staff(20, 1.5, waiting=1.0).gpus == staff(20, 1.5, wait=0, share=0).gpus == 31
+    assert staff(20, 1.5, mean_wait=1e300).gpus == 31
+    assert staff(20, 1.5, response=1.9, mean_wait=0.1).gpus == 35
+    assert staff(20, 1.5, response=1.6, mean_wait=9).gpus == 35
 
 
 def test_many_rates_and_labels():
@@ -462,6 +485,10 @@ def test_the_rule_is_never_over_and_at_most_two_short():
         short = staff(a, 1.0, waiting=alpha).gpus - square_root_staffing(a, alpha)
         assert short.min() >= 0 and short.max() <= 2
     assert square_root_staffing(0, 0.1) == 0
+    # the root itself
+    for alpha in (0.9, 0.1, 1e-6):
+        spare = square_root_staffing(1e14, alpha) - 1e14
+        assert np.isclose(halfin_whitt(spare / 1e7), alpha, rtol=1e-5)
     for bad in (0, 1, -1, np.nan):
         with pytest.raises(ValueError):
             square_root_staffing(10, bad)
