@@ -188,7 +188,7 @@ def test_policies_by_name(folder):
 
 def test_every_policy_is_in_the_help():
     text = run("backtest --help").stdout
-    assert all(name in text for name in commands.POLICIES)
+    assert all(name in text for name in commands.MAP_POLICIES)
 
 
 def test_the_number_of_a_wrong_option_is_no_fault_of_the_map(folder):
