@@ -13,15 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..experts.diagnosis import Diagnosis, StepTime, diagnose
-from serving_or.experts.maps import (
-    ENGINES,
-    ExpertMap,
-    RecordedLoads,
-    check_map,
-    read_loads,
-    read_map,
-    write_map,
-)
+from ..experts.maps import ENGINES, ExpertMap, check_map, read_map, write_map
 from serving_or.experts.next_window import (
     Backtest,
     Keep,
@@ -34,6 +26,7 @@ from serving_or.experts.next_window import (
     cautious,
 )
 from ..experts.predictions import ewma
+from ..experts.recordings import RecordedLoads, read_loads
 from ..experts.regularized_greedy import RegularizedGreedy
 from ..experts.repair import plan
 from ..experts.replicas import ReplicaPlan

@@ -985,22 +985,49 @@ def _as_columns(
     return program.at["x"].ravel(), x.ravel()
 
 
-def _pair_program(loads: np.ndarray, slots: int, most: int, level: float) -> Program:
-    "Counts y[e, c] with which each large share has a small partner, at every threshold."
+def _pair_program(loads: np.ndarray, slots: int, gpus: int, most: int, level: float) -> Program:
+    "Counts y[e, c] with which each large share has a small partner, and no expert meets itself."
     c = np.arange(1, most + 1)
     share = loads[:, None] / c
     b = Builder()
     y = b.columns("y", share.shape, upper=share <= level, integer=True)
     b.rows(loads.size, (1.0, y), low=1.0, high=1.0)
     b.rows((), (np.tile(c, loads.size), y.ravel()), low=slots, high=slots)
-    t = np.unique(share[share <= level / 2]) * (1 - _SAME)
-    if t.size > _MOST_ROWS:
-        t = t[np.linspace(0, t.size - 1, _MOST_ROWS).astype(np.intp)]
-    t = np.append(t, level / 2)[:, None, None]
-    small, large = share <= t, share > (level - t) * (1 + _BETTER)
-    partners = (c * (1.0 * small - large)).reshape(t.size, -1)
+    t = np.append(_thinned(np.unique(share[share <= level / 2])) * (1 - _SAME), level / 2)
+    small, large = share <= t[:, None, None], _large(share, t, level)
+    partners = (c * (1.0 * small - large)).reshape(t.size, y.size)
     b.rows(t.size, (partners, np.broadcast_to(y.ravel(), partners.shape)), low=0.0)
+    alone = _thinned(np.flatnonzero((share <= level / 2) & (c > 1)))
+    apart = (c * _large(share, share.ravel()[alone], level)).reshape(alone.size, y.size)
+    apart[np.arange(alone.size), alone] += np.tile(c, loads.size)[alone]
+    b.rows(alone.size, (1.0 * apart, np.broadcast_to(y.ravel(), apart.shape)), high=gpus)
     return b.build()
+
+
+def _thinned(values: np.ndarray) -> np.ndarray:
+    "Some of too many, evenly."
+    if values.size <= _MOST_ROWS:
+        return values
+    return values[np.linspace(0, values.size - 1, _MOST_ROWS).astype(np.intp)]
+
+
+def _large(share: np.ndarray, t: np.ndarray, level: float) -> np.ndarray:
+    "Which shares (t, m, c) do not fit beside t."
+    return share > (level - t[:, None, None]) * (1 + _BETTER)
+
+
+def _pair_map(loads: np.ndarray, counts: np.ndarray, gpus: int, level: float) -> np.ndarray:
+    "Two slots a GPU: largest with smallest; an expert that meets itself is exchanged."
+    share = loads / counts
+    item = _by_share(share[None], counts[None])[0]
+    pair = np.stack([item[:gpus], item[::-1][:gpus]], axis=1)
+    for at in np.flatnonzero(pair[:, 0] == pair[:, 1]):
+        e = pair[at, 0]
+        fits = share[pair].max(axis=1) + share[e] <= level * (1 + _SAME)
+        other = np.flatnonzero(fits & (pair != e).all(axis=1))
+        if other.size:
+            pair[at, 1], pair[other[0], 0] = pair[other[0], 0], e
+    return pair.ravel()
 
 
 def _paired(
@@ -1011,7 +1038,8 @@ def _paired(
     value = float(gpu_loads(physical[None], loads[None], gpus).max())
     level = top = value * (1 - OPTIMALITY / 2)
     while bound < top * (1 - OPTIMALITY / 4) and not clock.over():
-        answer = solve(_pair_program(loads, physical.size, most, level), clock.left())
+        program = _pair_program(loads, physical.size, gpus, most, level)
+        answer = solve(program, clock.left())
         if answer.status == Outcome.INFEASIBLE:
             bound = level
         elif answer.x is None:
@@ -1020,9 +1048,9 @@ def _paired(
             top = level
             y = answer.x.reshape(loads.size, most)
             counts = np.rint(y @ np.arange(1, most + 1)).astype(np.int64)
-            found = pack(loads[None], counts[None], gpus)
+            found = _pair_map(loads, counts, gpus, level)[None]
             reached = float(gpu_loads(found, loads[None], gpus).max())
-            if reached < value:
+            if reached < value and not duplicates(found, gpus).any():
                 value, physical = reached, found[0]
                 top = min(top, value * (1 - OPTIMALITY / 2))
         level = (bound + top) / 2
@@ -1445,7 +1473,7 @@ def rebuild(
         Any expert on any GPU; or whole groups on nodes, with the same number of groups on each.
     exact : bool
         Solve an integer program for each layer that is not proved optimal; for small layers, and
-        for larger ones with two slots a GPU.
+        for larger ones with two slots a GPU. It may take long: set ``time_limit``.
     time_limit : float, optional
         Seconds.
     tolerance : float

@@ -73,7 +73,7 @@ class Aging(MCSF):
 
     def __init__(self, weight: float = 0.1, predicted: ArrayLike | None = None):
         super().__init__(predicted)
-        self.weight = number(weight, "weight", least=0)
+        self.weight = number(weight, "weight", least=0, most=1e9)
 
     def key(self, requests: Requests) -> np.ndarray:
         "Output, plus the weight of the arrival."
@@ -170,7 +170,9 @@ class _Worker:
         reach = max(reach, int(plan.max(initial=0)))
         # the planned use of coming rounds, plus their places
         self.cells = np.arange(2 * reach + 1026, dtype=np.int64)
-        self.q, self.reach, self.at, self.t, self.ready = self.cells.copy(), reach, 0, 0, 0.0
+        self.q, self.reach, self.at, self.t = self.cells.copy(), reach, 0, 0
+        # a start keeps its distance until the one, and cannot fit before the other
+        self.ready, self.wake = 0.0, 0
         self.start = np.zeros(len(requests), np.int64)
         self.running: set[int] = set()
         self.waiting: list[tuple] = []
@@ -200,9 +202,10 @@ class _Worker:
     def move_on(self, coming: list[int]) -> None:
         "Jump over rounds in which nothing is decided, and slide the window when it is at the end."
         step = 0
-        if not self.waiting and not self.over:
+        if not self.over:
             events = [self.due[0][0]] if self.due else []
             events += [self.a[coming[-1]]] if coming else []
+            events += [self.wake] if self.waiting else []
             step = max(min(events) - self.t, 0)
         if step > self.reach:
             self.q[:], self.at, self.t, step = self.cells, 0, self.t + step, 0
@@ -229,9 +232,13 @@ class _Worker:
     def admits(self, i: int) -> bool:
         "Whether a request may start now: distance and look-ahead."
         if self.stagger and self.ready >= self.t + 1:
+            self.wake = int(self.ready)
             return False
         ahead = self.q[self.at + 1 : self.at + 1 + self.plan[i]]
-        return bool(ahead.max() <= self.memory - self.s[i] + self.at)
+        peak = int(ahead.argmax())
+        excess = int(ahead[peak]) - (self.memory - self.s[i] + self.at)
+        self.wake = self.t + min(excess, peak + 1)
+        return excess <= 0
 
     def distance(self, i: int, rounds: int) -> float:
         "The share of the worker's time that so many rounds take when starts are spread evenly."

@@ -179,9 +179,9 @@ def price_of(fleet: Fleet, w: np.ndarray) -> np.ndarray:
 
 def price_bound(fleet: Fleet, w: np.ndarray) -> float:
     "L(w): no mix costs less."
-    some = fleet.demand > 0
-    scarce = np.where(w > 0, np.where(w > 0, w, 0) * np.where(w > 0, fleet.stock, 0), 0.0)
-    return float(fleet.demand[some] @ price_of(fleet, w)[some] - scarce.sum())
+    some, scarce = fleet.demand > 0, w > 0
+    paid = fleet.demand[some] @ price_of(fleet, w)[some]
+    return float(paid - fleet.stock[scarce] @ w[scarce])
 
 
 def prices_for(fleet: Fleet, clock: Clock) -> np.ndarray:
@@ -330,7 +330,9 @@ def greedy(fleet: Fleet, w: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
     cost[np.isinf(busy)] = np.inf
     large_first = np.argsort(-cost.min(axis=1), kind="stable")
     for s in large_first[fleet.demand[large_first] > 0]:
-        fits = np.isfinite(busy[s]) & (load + busy[s] <= fleet.stock * (1 + 1e-12))
+        fits = np.isfinite(busy[s]) & (
+            enough(load + np.where(np.isfinite(busy[s]), busy[s], 0)) <= fleet.stock
+        )
         if not fits.any():
             return None
         g = int(np.argmin(np.where(fits, cost[s], np.inf)))
@@ -345,7 +347,7 @@ def enough(load: np.ndarray) -> np.ndarray:
 
 
 def decided(fleet: Fleet, program: Program, x: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    "Counts and shares of a solver's point; None when rounding has spoilt it."
+    "Shares of a solver's point, and counts for them; None when rounding has spoilt it."
     s, g = program.at["classes"], program.at["types"]
     y = np.clip(x[program.at["share"]], 0, 1)
     share = np.zeros(fleet.throughput.shape)
@@ -356,8 +358,50 @@ def decided(fleet: Fleet, program: Program, x: np.ndarray) -> tuple[np.ndarray, 
         return None
     share[some] /= total
     load = (np.where(share > 0, fleet.busy, 0) * share).sum(axis=0)
-    count = np.maximum(enough(load), 0)
-    return (count, share) if (count <= fleet.stock).all() else None
+    return enough(load), share
+
+
+def _point(program: Program, begin: tuple[np.ndarray, np.ndarray] | None) -> np.ndarray | None:
+    "Counts and shares as the columns of the program."
+    if begin is None:
+        return None
+    x = np.zeros(program.cost.shape)
+    x[program.at["gpus"]] = begin[0]
+    x[program.at["share"]] = begin[1][program.at["classes"], program.at["types"]]
+    return x
+
+
+def mix_for(fleet: Fleet, clock: Clock, tolerance: float = 1e-9) -> GpuMix:
+    "The mix of a fleet."
+    served = fleet.throughput > 0
+    if (fleet.demand > 0)[~(served & (fleet.stock > 0)).any(axis=1)].any():
+        refuse(fleet, clock)
+    w = prices_for(fleet, clock)
+    begin, program = greedy(fleet, w), mix_program(fleet)
+    if begin is None and largest_share(fleet, clock) < 1 - OVERLOAD / 2:
+        refuse(fleet, clock)
+    answer = solve(program, clock.left(), _point(program, begin), tolerance=tolerance)
+    if answer.status == Outcome.INFEASIBLE and begin is None:
+        refuse(fleet, clock)
+    found = [] if begin is None else [begin]
+    point = None if answer.x is None else decided(fleet, program, answer.x)
+    if point is not None and (point[0] <= fleet.stock).all():
+        found.append(point)
+    bound = max(price_bound(fleet, w), answer.bound if np.isfinite(answer.bound) else -np.inf, 0.0)
+    if not found:
+        why = (
+            "with more time"
+            if answer.status == Outcome.TIME_LIMIT
+            else "within rounding of the stock"
+        )
+        raise NotFound(f"no mix was found; there may be one, {why}", bound=bound)
+    count, share = min(found, key=lambda point: float(fleet.rent @ point[0]))
+    value = float(fleet.rent @ count)
+    bound = min(bound, value)
+    proved = value - bound <= 1e-6 * value
+    over = answer.status == Outcome.TIME_LIMIT
+    stopped = Status.TIME_LIMIT if over else Status.FEASIBLE
+    return GpuMix(fleet, count, share, w, bound, Status.OPTIMAL if proved else stopped)
 
 # %% ../../nbs/fleet/04_gpu_mix.ipynb #4bc57921
 def largest_share(fleet: Fleet, clock: Clock) -> float:
@@ -378,7 +422,7 @@ def largest_share(fleet: Fleet, clock: Clock) -> float:
 
 
 def nearest_stock(fleet: Fleet, clock: Clock) -> np.ndarray | None:
-    "A stock with an answer, at the least rent for what is added; None when there is no time."
+    "A stock with an answer, at the least rent for what is added as far as time goes; None without."
     program = mix_program(fleet, np.full(len(fleet.rent), np.inf))
     B = program.at["gpus"]
     b = Builder()
@@ -389,34 +433,40 @@ def nearest_stock(fleet: Fleet, clock: Clock) -> np.ndarray | None:
     b.entries(rows[A.row], A.col, A.data)
     b.rows(B.shape, (1.0, B), (-1.0, more), high=np.minimum(fleet.stock, 1e15))
     answer = solve(b.build(), clock.left())
-    if answer.x is None:
-        return None
-    return np.where(np.isfinite(fleet.stock), fleet.stock + np.round(answer.x[more]), np.inf)
+    point = None if answer.x is None else decided(fleet, program, answer.x[: len(program.cost)])
+    # enough for the loads themselves, whatever the solver has rounded
+    return None if point is None else np.maximum(fleet.stock, point[0])
 
 
 def refuse(fleet: Fleet, clock: Clock) -> None:
     "Say what is short."
-    for s in np.flatnonzero(fleet.demand > 0):
-        able = fleet.throughput[s] > 0
-        if not (able & (fleet.stock > 0)).any():
-            who = [str(name) for name, a in zip(fleet.gpus, able) if a]
-            why = f"of {', '.join(who)}, which can, there are none" if who else "no type can"
-            raise Infeasible(f"class {fleet.classes[s]} cannot be served: {why}", largest=0.0)
+    able = fleet.throughput > 0
+    if (lost := (fleet.demand > 0) & ~able.any(axis=1)).any():
+        who = fleet.classes[int(np.argmax(lost))]
+        raise Infeasible(f"class {who} cannot be served: no type can", largest=0.0)
     theta, stock = largest_share(fleet, clock), nearest_stock(fleet, clock)
-    limited = np.isfinite(fleet.stock)
-    added = np.zeros(len(limited))
-    if stock is not None:
-        added[limited] = stock[limited] - fleet.stock[limited]
-    more = " and ".join(f"{n:g} more {name}" for n, name in zip(added, fleet.gpus) if n > 0)
-    if theta < 1:
-        message = f"the stock carries {theta:.4g} of this demand, even if classes are split"
+    if (lost := (fleet.demand > 0) & ~(able & (fleet.stock > 0)).any(axis=1)).any():
+        s, theta = int(np.argmax(lost)), 0.0
+        who = ", ".join(str(name) for name, a in zip(fleet.gpus, able[s]) if a)
+        message = f"class {fleet.classes[s]} cannot be served: of {who}, which can, there are none"
+    elif theta < 1:
+        carried = f"{np.floor(theta * 1e4) / 1e4:.4g}"
+        message = f"the stock carries {carried} of this demand, even if classes are split"
     elif theta >= 1:
         message = "the stock carries no class assignment without splitting one; with split=True"
         message += " there is an answer"
     else:
         message = "the stock is too small for this demand"
+    added = np.zeros(len(able[0])) if stock is None else _added(fleet, stock)
+    more = " and ".join(f"{n:g} more {name}" for n, name in zip(added, fleet.gpus) if n > 0)
     message += f"; {more} would do" if more else ""
     raise Infeasible(message, largest=None if np.isnan(theta) else theta, nearest=stock)
+
+
+def _added(fleet: Fleet, stock: np.ndarray) -> np.ndarray:
+    "GPUs that a stock has beyond that of the fleet (types,)."
+    limited = np.isfinite(fleet.stock)
+    return np.where(limited, stock, 0) - np.where(limited, fleet.stock, 0)
 
 # %% ../../nbs/fleet/04_gpu_mix.ipynb #6ab7d999
 @door
@@ -484,43 +534,6 @@ def mix(
         answer = mix_for(fleet, Clock(time_limit), number(tolerance, "tolerance", least=0))
         line.show(answer.value, answer.bound)
     return answer
-
-# %% ../../nbs/fleet/04_gpu_mix.ipynb #55ce255f
-def _point(program: Program, begin: tuple[np.ndarray, np.ndarray] | None) -> np.ndarray | None:
-    "Counts and shares as the columns of the program."
-    if begin is None:
-        return None
-    x = np.zeros(program.cost.shape)
-    x[program.at["gpus"]] = begin[0]
-    x[program.at["share"]] = begin[1][program.at["classes"], program.at["types"]]
-    return x
-
-
-def mix_for(fleet: Fleet, clock: Clock, tolerance: float = 1e-9) -> GpuMix:
-    "The mix of a fleet."
-    served = fleet.throughput > 0
-    if (fleet.demand > 0)[~(served & (fleet.stock > 0)).any(axis=1)].any():
-        refuse(fleet, clock)
-    w = prices_for(fleet, clock)
-    begin, program = greedy(fleet, w), mix_program(fleet)
-    if begin is None and largest_share(fleet, clock) < 1 - OVERLOAD:
-        refuse(fleet, clock)
-    answer = solve(program, clock.left(), _point(program, begin), tolerance=tolerance)
-    if answer.status == Outcome.INFEASIBLE and begin is None:
-        refuse(fleet, clock)
-    found = [] if begin is None else [begin]
-    if answer.x is not None and (point := decided(fleet, program, answer.x)) is not None:
-        found.append(point)
-    bound = max(price_bound(fleet, w), answer.bound if np.isfinite(answer.bound) else -np.inf, 0.0)
-    if not found:
-        raise NotFound("no mix was found; there may be one, with more time", bound=bound)
-    count, share = min(found, key=lambda point: float(fleet.rent @ point[0]))
-    value = float(fleet.rent @ count)
-    bound = min(bound, value)
-    proved = value - bound <= 1e-6 * value
-    over = answer.status == Outcome.TIME_LIMIT
-    stopped = Status.TIME_LIMIT if over else Status.FEASIBLE
-    return GpuMix(fleet, count, share, w, bound, Status.OPTIMAL if proved else stopped)
 
 # %% ../../nbs/fleet/04_gpu_mix.ipynb #32349058
 def _six_classes(rent: float, scale: float) -> Fleet:
@@ -711,6 +724,8 @@ def fleet_text(fleet: Fleet) -> str:
     return "\n".join(lines) + "\n"
 
 # %% ../../nbs/fleet/04_gpu_mix.ipynb #3144fdfb
+# requests in a batch, at most
+_MOST_TOGETHER = 10_000
 # bytes a second, and operations a second with 16 bits and no sparsity, from the makers' data sheets
 SPEEDS: dict[str, tuple[float, float]] = {
     "L4": (300e9, 121e12),
@@ -752,6 +767,7 @@ def roofline(
     -------
     ndarray (classes, types)
         0 where the model or a single request does not fit, or a step takes longer than ``tpot``.
+        Batches have at most 10,000 requests.
 
     Raises
     ------
@@ -780,7 +796,7 @@ def roofline(
         read = SPEEDS[name][0] * shares["bandwidth"]
         room = GPUS[name].memory * shares["memory"] - weights
         # the batch that fits, and that keeps the time of a step
-        b = np.floor(np.minimum(room / full, 10_000.0))
+        b = np.floor(np.minimum(room / full, _MOST_TOGETHER))
         b = np.minimum(b, np.floor(min(limit * speed / (2 * card.active), 1e6)))
         b = np.minimum(b, np.floor(np.clip((limit * read - weights) / mean, -1, 1e6)))
         fine = b >= 1
@@ -826,7 +842,7 @@ def slices_of(trace: RequestTrace, prompt: Any, output: Any) -> Any:
             raise ValueError(f"{name} is {e.tolist()}; limits must rise")
     if len(trace) < 2 or trace.arrival[-1] <= 0:
         raise ValueError(f"{trace.name} has {len(trace)} requests; a rate needs two at least")
-    names = [[f"to {v:g}" for v in e] + ["more"] for e in edges]
+    names = [[f"to {v:.15g}" for v in e] + ["more"] for e in edges]
     p, o = (np.searchsorted(e, v) for e, v in zip(edges, (trace.prompt, trace.output)))
     frame = pd.DataFrame(
         {"at": p * len(names[1]) + o, "prompt": trace.prompt, "output": trace.output}

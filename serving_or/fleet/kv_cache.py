@@ -179,7 +179,8 @@ class Requests(Record):
         if missing:
             raise ValueError(f"trace has no {missing[0]}; it must have arrival, prompt and output")
         # a quotient that is whole but for rounding stays at its boundary
-        quotient = finite(trace.arrival, "arrival", ndim=1) / length
+        with np.errstate(over="ignore"):
+            quotient = finite(trace.arrival, "arrival", ndim=1) / length
         arrival = np.ceil(quotient * (1 - 1e-15) - 1e-9)
         output = finite(trace.output, "output", ndim=1, shape=arrival.shape, whole=True)
         keep = output > 0 if drop_empty else np.ones(len(output), bool)
@@ -348,9 +349,14 @@ def _ahead(
     q, ramp = cells.copy(), cells[1 : reach + 1]
     waiting = [0 for _ in range(0)]
     ending = [(0, 0) for _ in range(0)]
-    t = at = come = done = 0
+    t = at = come = done = wake = 0
     while done < n:
-        step = 0 if waiting else max(arrival[coming[come]] - t, 0)
+        step = wake if waiting else arrival[coming[come]]
+        if waiting and come < n:
+            step = min(step, arrival[coming[come]])
+        if waiting and ending:
+            step = min(step, ending[0][0])
+        step = max(step - t, 0)
         if step > reach:
             # nothing is planned so far ahead
             q[:], at, t, step = cells, 0, t + step, 0
@@ -369,7 +375,10 @@ def _ahead(
         while waiting:
             i = waiting[0]
             here = q[at + 1 : at + 1 + plan[i]]
-            if here.max() > memory - prompt[i] + at:
+            peak = here.argmax()
+            excess = here[peak] - (memory - prompt[i] + at)
+            if excess > 0:
+                wake = t + min(excess, peak + 1)
                 break
             here += prompt[i] + ramp[: plan[i]]
             start[i] = t
@@ -423,7 +432,7 @@ def look_ahead(
     Notes
     -----
     One maximum over the profile of coming rounds decides (the chapter *A growing KV cache*). Time
-    is the sum of the reserves, and one test for each round with a queue.
+    is the sum of the reserves, and of the tests that fail.
 
     Examples
     --------
@@ -521,7 +530,12 @@ class MCSF(Batching):
     """
 
     def __init__(self, predicted: ArrayLike | None = None):
-        self.predicted = None if predicted is None else finite(predicted, "predicted", ndim=1)
+        given = (
+            None
+            if predicted is None
+            else finite(predicted, "predicted", ndim=1, least=1, whole=True)
+        )
+        self.predicted = given
 
     def key(self, requests: Requests) -> np.ndarray:
         "The output, or what was predicted."

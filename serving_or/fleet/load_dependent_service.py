@@ -28,7 +28,7 @@ from serving_or.tools.answers import (
 from ..tools.plots import Picture, lines
 
 # %% ../../nbs/fleet/03_load_dependent_service.ipynb #4b3367cc
-# a request more would not fit into the arrays
+# arrays have an element for each request of a full batch
 MOST_BATCH = 10**7
 
 
@@ -129,7 +129,7 @@ class BatchingServer(Record):
     """What a replica does at a rate; made by `batching_server`.
 
     All times are in seconds. At a rate of ``engine.capacity`` or more the queue grows without end:
-    waits are infinite, and no request is good that must not wait.
+    waits are infinite, and no request meets a target for its first token.
 
     Parameters
     ----------
@@ -298,8 +298,8 @@ def batching_server(engine: Engine, rate: float) -> BatchingServer:
 
     Notes
     -----
-    Exact for a birth-death chain, that is, for exponential lengths; the chapter measures other
-    ones.
+    Exact for a birth-death chain: what is left of a request is exponential, prefill included. The
+    chapter measures how far that is from an engine with steps.
 
     Examples
     --------
@@ -319,22 +319,28 @@ def _meets(server: BatchingServer, ttft: float, tpot: float, response: float, sh
         return server.ttft <= ttft and server.tpot <= tpot
     if server.rate == 0:
         return server.engine.prefill <= ttft and server.engine.itl(1) <= tpot
+    if share == 1:
+        return _sure(server.engine, ttft, tpot)
     return server.goodput(ttft, tpot) >= share * server.rate
 
 
-def _check_floor(engine: Engine, ttft: float, tpot: float, response: float) -> None:
-    "Refuse a target that a request does not meet even alone."
+def _sure(engine: Engine, ttft: float, tpot: float) -> bool:
+    "Whether all requests meet both targets, whoever else is there."
+    return ttft == np.inf and bool(engine.itl(engine.batch) <= tpot * (1 + 1e-12))
+
+
+def _too_low(
+    engine: Engine, wanted: tuple[float, float, float], share: Any, idle: bool
+) -> tuple[str, float, float] | None:
+    "A target that no number of replicas meets, its seconds, and those of a request alone."
     alone = (engine.prefill, float(engine.itl(1)), float(engine.service(1)))
-    wanted = {"ttft": ttft, "tpot": tpot, "response": response}
-    for (name, target), least in zip(wanted.items(), alone):
-        if target < least:
-            raise Infeasible(
-                f"{name} is {target:.6g} s, and a request alone in an idle replica takes"
-                f" {least:.6g} s: no number of replicas can meet it. Ask for more than"
-                f" {least:.6g} s, or for a faster engine",
-                largest=0,
-                nearest=least,
-            )
+    # some requests wait and some share the batch, so that a mean is above what one needs alone
+    crowded = share is None and engine.itl(engine.batch) > engine.itl(1)
+    above = (share is None, crowded, True)
+    for name, target, least, mean in zip(("ttft", "tpot", "response"), wanted, alone, above):
+        if target < least or (target == least and mean and not idle):
+            return name, target, least
+    return None
 
 
 def _fewest(meets: Callable[[int], bool], most: int) -> int:
@@ -480,7 +486,8 @@ def fewest_replicas(
     ------
     Infeasible
         When a target is below what a request needs alone, or ``most`` replicas are too few; the
-        message says which.
+        message says which. ``nearest`` is the least target in seconds (a mean must be above it),
+        or the rate that ``most`` replicas carry.
     ValueError
 
     Examples
@@ -498,8 +505,16 @@ def fewest_replicas(
     rate, most = number(rate, "rate", least=0), whole(most, "most", least=1)
     share = None if share is None else number(share, "share", above=0, most=1)
     wanted = _target(ttft, "ttft"), _target(tpot, "tpot"), _target(response, "response")
-    _check_floor(engine, *wanted)
-    if share == 1 and min(wanted[:2]) < np.inf:
+    if low := _too_low(engine, wanted, share, idle=rate == 0):
+        name, target, least = low
+        raise Infeasible(
+            f"{name} is {target:.6g} s, and a request alone in an idle replica takes"
+            f" {least:.6g} s: no number of replicas can meet it. Ask for more than"
+            f" {least:.6g} s, or for a faster engine",
+            largest=0,
+            nearest=least,
+        )
+    if share == 1 and rate > 0 and not _sure(engine, *wanted[:2]):
         raise Infeasible(
             "share is 1; with random arrivals no number of replicas is sure to meet a target for"
             " all requests. Ask for 0.999, say",
@@ -508,7 +523,10 @@ def fewest_replicas(
     fits = lambda n: _meets(BatchingServer(engine, rate / n), *wanted, share)
     n = _fewest(fits, most)
     if n > most:
-        carried = most * largest_rate(engine, ttft, tpot, response, share)
+        carried, less = most * largest_rate(engine, ttft, tpot, response, share), 1e-15
+        # divided by most again, it may have been rounded to a rate that does not fit
+        while carried > 0 and not _meets(BatchingServer(engine, carried / most), *wanted, share):
+            carried, less = carried * (1 - less), 2 * less
         raise Infeasible(
             f"{rate:.6g} requests/s with these targets need more than {most} replicas, which carry"
             f" {carried:.6g} requests/s; raise most, or relax a target",
@@ -537,8 +555,8 @@ def largest_rate(
     Returns
     -------
     float
-        Requests a second, from below to twelve digits; 0 when a request alone does not meet a
-        target. Without targets, the capacity itself is never reached.
+        Requests a second, from below to twelve digits; 0 when no rate above 0 meets the targets.
+        Without targets, the capacity itself is never reached.
 
     Raises
     ------
@@ -552,6 +570,8 @@ def largest_rate(
     """
     wanted = _target(ttft, "ttft"), _target(tpot, "tpot"), _target(response, "response")
     share = None if share is None else number(share, "share", above=0, most=1)
+    if _too_low(engine, wanted, share, idle=False):
+        return 0.0
     low, high = 0.0, engine.capacity
     while high - low > 1e-12 * high:
         middle = (low + high) / 2
@@ -784,6 +804,11 @@ class SteppedServer(Record):
         return pd.DataFrame({name: getattr(self, name) for name in names})
 
 
+def _each(values: Any, shape: tuple[int, ...]) -> Any:
+    "One number for all requests, or one for each."
+    return np.full(shape, values) if np.ndim(values) == 0 else values
+
+
 @door
 def simulate_steps(
     engine: Engine, arrival: Any, output: Any = None, prefill: Any = None
@@ -824,9 +849,10 @@ def simulate_steps(
         )
     shape = arrival.shape
     tokens = max(1, round(min(engine.output, 2**53))) if output is None else output
-    tokens = finite(np.broadcast_to(tokens, shape), "output", shape=shape, least=1, whole=True)
-    given = engine.prefill if prefill is None else prefill
-    given = finite(np.broadcast_to(given, shape), "prefill", shape=shape)
+    tokens = finite(_each(tokens, shape), "output", shape=shape, least=1, whole=True)
+    given = finite(
+        _each(engine.prefill if prefill is None else prefill, shape), "prefill", shape=shape
+    )
     start, first, done = stepped(engine, arrival, tokens, given)
     response = done - arrival
     return SteppedServer(

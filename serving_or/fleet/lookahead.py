@@ -27,7 +27,7 @@ from ..tools.programs import Builder, Outcome, Program, Solution, dual_bound, so
 
 # %% ../../nbs/fleet/07_lookahead.ipynb #fa859142
 def last_starts(requests: Requests, memory: int, value: float) -> np.ndarray:
-    "The last boundary at which each request may start, in schedules of at most this value (n,)."
+    "The last start of each request in an optimal schedule, when there is one of this value (n,)."
     n, a, o = len(requests), requests.arrival, requests.output
     others = [volume_bound(requests.take(np.arange(n) != i), memory) for i in range(n)]
     window = a + (value - np.array(others)).astype(np.int64) - o
@@ -73,8 +73,11 @@ def without_hope(program: Program, relaxed: Solution, value: float) -> tuple[Pro
     y = relaxed.multipliers
     y = np.where((y > 0) & np.isinf(program.low) | (y < 0) & np.isinf(program.high), 0.0, y)
     bound = dual_bound(program, y)
-    d = program.cost - program.matrix.T @ y
-    gone = bound + np.maximum(d, 0) > value - 1 + 1e-6
+    A = program.matrix
+    d = program.cost - A.T @ y
+    # what rounding may have added to each of these sums
+    error = 2.0**-52 * (np.diff(A.indptr) + 8) * (np.abs(program.cost) + abs(A).T @ np.abs(y))
+    gone = bound + np.maximum(d - error, 0) > value - 1 + 1e-6
     return replace(program, upper=np.where(gone, 0.0, program.upper)), bound
 
 # %% ../../nbs/fleet/07_lookahead.ipynb #121b908d

@@ -27,7 +27,7 @@ from serving_or.experts.replicas import (
     spare_bytes,
     swap,
 )
-from serving_or.tools.answers import Infeasible, Status, TooLarge
+from serving_or.tools.answers import Clock, Infeasible, Status, TooLarge
 from serving_or.tools.data import load_experts
 from serving_or.tools.models import CARDS
 from tests.instances import (
@@ -113,6 +113,54 @@ def test_the_program_finds_the_best_map(shape):
         assert plan.value == pytest.approx(best, rel=1e-6) and plan.status == Status.OPTIMAL
 
 
+@pytest.mark.parametrize("m, k", [(8, 8), (9, 3), (7, 5), (12, 0)])
+def test_with_two_slots_the_program_of_pairs_finds_what_listing_all_counts_finds(m, k):
+    listed, meets = replicas._pairs, []
+    for seed in range(cases(40, 8)):
+        w = tiny_loads(np.random.default_rng(2000 + seed), m)[None]
+        gpus = (m + k) // 2
+        best = listed(w, m + k, gpus, gpus)[0]
+        first = pack(w, replica_counts(w, m + k, gpus), gpus)
+        found, proved = replicas._paired(w[0], first[0], 0.0, gpus, Clock(None))
+        reached = largest(found[None], w, gpus)[0]
+        assert faults([found], m, gpus) == []
+        # where no expert meets itself in pairs, the two bounds are the same
+        assert best * (1 - 2e-6) <= proved <= reached * (1 + 1e-9)
+        assert reached <= proved * (1 + 2e-6)
+        if reached > best * (1 + 1e-5):
+            meets.append(seed)
+    if (m, k) == (9, 3):
+        assert meets
+
+
+def test_pairs_of_two_dozen_experts_are_decided():
+    for m, k, gpus in [(16, 8, 12), (24, 8, 16)]:
+        w = np.random.default_rng(m).exponential(1, (1, m))
+        near, exact = rebuild(w, gpus, k), rebuild(w, gpus, k, exact=True)
+        assert exact.status == Status.OPTIMAL and near.bound < exact.value <= near.value
+        assert faults(exact.physical, m, gpus) == []
+    late = rebuild(w, gpus, k, exact=True, time_limit=0)
+    assert late.status == Status.TIME_LIMIT and late.bound <= exact.value
+    # without columns for GPUs, 256 experts are not too many
+    w = zipf_layers(1, 256)
+    near, some = rebuild(w, 144, 32), rebuild(w, 144, 32, exact=True, time_limit=2)
+    assert near.bound <= some.bound <= some.value <= near.value
+
+
+def test_equal_loads_are_no_plain():
+    # how far above its bound the largest load stays, over small shapes
+    gaps, at_once = [], []
+    for gpus, size in product(range(2, 8 if LONG else 6), range(2, 5)):
+        for m in range(size, gpus * size + 1):
+            w = np.full((1, m), 7.0)
+            plan = rebuild(w, gpus, gpus * size - m)
+            first = pack(w, replica_counts(w, gpus * size, gpus), gpus)
+            gaps.append(plan.gap)
+            at_once.append(1 - plan.bound / largest(first, w, gpus)[0])
+    assert max(gaps) < 0.15 and np.mean(gaps) < 0.5 * np.mean(at_once)
+    assert rebuild(np.full((1, 9), 7.0), 5, 6).value < 13
+
+
 @pytest.mark.parametrize("m, gpus, size, nodes, groups", [(4, 4, 2, 2, 2), (4, 4, 1, 2, 4)])
 def test_whole_groups_on_nodes(m, gpus, size, nodes, groups):
     maps = legal_maps(m, gpus, size, nodes, groups)
@@ -130,6 +178,26 @@ def _same_up_to_order(plan, maps):
     "Whether a map is among those of a list but for the order of slots on a GPU."
     mine = np.sort(plan.physical[0].reshape(plan.gpus, -1), axis=1).ravel()
     return bool((maps == mine).all(axis=1).any())
+
+
+def test_the_company_bound_is_its_formula():
+    for seed in range(cases(400, 40)):
+        rng = np.random.default_rng(seed)
+        gpus, size = int(rng.integers(1, 4)), int(rng.integers(1, 4))
+        n = gpus * size
+        m = int(rng.integers(max(size, n - 4), n + 1))
+        w = np.sort(tiny_loads(rng, m))[::-1]
+        k, cold = n - m, w[m - size + 1 :]
+        least = np.inf
+        for c in range(1, min(gpus, k + 1) + 1):
+            for j in product(range(k + 2 - c), repeat=cold.size):
+                if sum(j) <= k + 1 - c:
+                    least = min(least, w[0] / c + (cold / (1 + np.array(j))).sum())
+        # the code may give no expert more copies than GPUs, which can only raise the bound
+        found = packing_bounds(w[None], n, gpus)["company"][0]
+        assert found >= least * (1 - 1e-12)
+        if gpus > k:
+            assert found <= least * (1 + 1e-12)
 
 
 # Counts
@@ -268,6 +336,23 @@ def test_tiny_and_huge_loads(scale):
     assert 0 < plan.bound <= plan.value and plan.value / plan.bound < 1.2
     with pytest.raises(ValueError, match="sums to inf"):
         rebuild([[1e308, 1e308]], 2)
+
+
+@pytest.mark.filterwarnings("error")
+def test_loads_of_all_sizes_at_once():
+    for seed in range(cases(400, 20)):
+        rng = np.random.default_rng(seed)
+        gpus, size = int(rng.integers(2, 12)), int(rng.integers(2, 6))
+        m = int(rng.integers(size, gpus * size + 1))
+        w = 10.0 ** rng.uniform(-300, 300, (2, m))
+        plan = rebuild(w, gpus, gpus * size - m)
+        assert faults(plan.physical, m, gpus) == [] and 0 < plan.bound <= plan.value
+
+
+def test_bounds_of_a_layer_do_not_know_of_other_layers():
+    for w, n, gpus in [(README_LOADS[:1], 16, 8), (TOY_LOADS, 16, 8)]:
+        one, many = (packing_bounds(np.tile(w, (k, 1)), n, gpus) for k in (1, 60))
+        assert all(one[name][0] == many[name][-1] > 0 for name in one)
 
 
 # Against the open rule

@@ -21,6 +21,7 @@ from serving_or.fleet.gpu_mix import (
     mix_for,
     mix_program,
     price_bound,
+    price_of,
     prices_for,
     read_fleet,
     roofline,
@@ -93,9 +94,16 @@ def test_every_mix_is_the_best_of_all(seed):
         answer = mix_for(fleet, Clock(20))
     except Infeasible as error:
         assert value == np.inf
-        if error.nearest is not None:
-            more = replace(fleet, stock=error.nearest)
-            assert np.isfinite(best(more)) and mix_for(more, Clock(20)).value >= 0
+        if error.nearest is None:
+            assert ((fleet.demand > 0) & ~(fleet.throughput > 0).any(axis=1)).any()
+            return
+        # what it names has an answer, and no stock with an answer costs less to add
+        more = replace(fleet, stock=error.nearest)
+        assert np.isfinite(best(more)) and mix_for(more, Clock(20)).status == "optimal"
+        theta = error.largest
+        if 0 < theta < np.inf:
+            fits = replace(fleet, demand=fleet.demand * min(theta, 1), split=True)
+            assert (mix_for(fits, Clock(20)).count <= fleet.stock).all()
         return
     assert answer.status == "optimal" and np.isclose(answer.value, value)
     assert answer.bound <= answer.value
@@ -120,6 +128,15 @@ def test_any_prices_prove_a_bound_and_the_best_are_the_relaxation(seed):
     for _ in range(5):
         guess = np.where(limited, rng.exponential(1.0, len(limited)) * (rng.random() < 0.8), 0)
         assert price_bound(fleet, guess) <= relaxed.value * (1 + 1e-9) + 1e-9
+    # the prices of one demand and stock bound the relaxation of every other
+    pi = np.where(np.isfinite(price_of(fleet, w)), price_of(fleet, w), 0)
+    for _ in range(3):
+        demand = fleet.demand * rng.choice([0, 0.5, 1, 2], len(fleet.demand))
+        stock = np.maximum(fleet.stock + rng.integers(-1, 3, len(limited)), 0)
+        other = solve(mix_program(replace(fleet, demand=demand, stock=stock)), relaxed=True)
+        paid = (demand - fleet.demand) @ pi - (stock[limited] - fleet.stock[limited]) @ w[limited]
+        if other.status == "optimal":
+            assert other.value >= relaxed.value + paid - 1e-6 * (1 + abs(relaxed.value) + abs(paid))
 
 
 @pytest.mark.parametrize("seed", range(cases(1000, 60)))
@@ -200,6 +217,39 @@ def test_enumeration_and_greedy(seed):
         GpuMix(fleet, *point, np.zeros(len(fleet.rent)), 0.0, "feasible")
 
 
+@pytest.mark.parametrize("seed", range(cases(400, 25)))
+def test_the_nearest_stock_is_the_cheapest_to_add(seed):
+    fleet = replace(made(seed, classes=3, types=2), split=False)
+    fleet = replace(fleet, stock=np.minimum(fleet.stock, 1), rent=fleet.rent + 1)
+    if np.where(np.isfinite(fleet.busy), fleet.busy, 0).sum() > 30:
+        return
+    try:
+        mix_for(fleet, Clock(20))
+    except Infeasible as error:
+        if error.nearest is None:
+            return
+        added = fleet.rent @ (error.nearest - fleet.stock)
+        for more in product(range(12), repeat=len(fleet.stock)):
+            if fleet.rent @ more < added - 1e-9:
+                assert best(replace(fleet, stock=fleet.stock + more)) == np.inf
+
+
+@pytest.mark.parametrize("over", [5e-7, 2e-7, 9e-8, 3e-8, 1e-9, 0.0, -1e-9])
+@pytest.mark.parametrize("whole", [1, 7, 1000])
+def test_a_load_within_rounding_of_whole_gpus_is_told_the_same_everywhere(over, whole):
+    "A stock carries a load if without a stock so many GPUs are rented; else one more would do."
+    call = [whole * (1 + over)], [[1.0]], [1.0]
+    count = int(mix(*call).count[0])
+    assert count == (whole if over < 4e-8 else whole + 1)
+    assert mix(*call, [count]).count[0] == count
+    if count > whole:
+        with pytest.raises(
+            Infeasible, match="carries 0.9999 of this .* 1 more 0 would do"
+        ) as error:
+            mix(*call, [whole])
+        assert error.value.nearest.tolist() == [count]
+
+
 def test_largest_multiple_of_the_demand():
     with pytest.raises(Infeasible) as error:
         mix([6, 3], [[4, 10], [0, 2]], [1, 3], [1, 1])
@@ -215,8 +265,10 @@ def test_it_says_which_class_and_which_stock():
     names = {"classes": ["chat", "books"], "gpus": ["small", "large"]}
     with pytest.raises(Infeasible, match="class books cannot be served: no type can"):
         mix([1, 1], [[4, 10], [0, 0]], [1, 3], **names)
-    with pytest.raises(Infeasible, match="class books .* of large, which can, there are none"):
+    none_left = "class books .* of large, which can, there are none; 1 more large would do"
+    with pytest.raises(Infeasible, match=none_left) as error:
         mix([1, 1], [[4, 10], [0, 2]], [1, 3], [9, 0], **names)
+    assert error.value.largest == 0 and error.value.nearest.tolist() == [9, 1]
     with pytest.raises(Infeasible, match="carries 0.5 of this demand.*1 more large would do"):
         mix([0, 4], [[4, 10], [0, 2]], [1, 3], [9, 1], **names)
     with pytest.raises(Infeasible, match="split=True there is an answer; 1 more small would do"):

@@ -254,6 +254,11 @@ def test_a_timetable_travels(tmp_path):
     assert "MCSF: 7 requests" in table.summary() and "value 41, bound" in table.summary()
 
 
+def test_the_quantile_is_a_latency_that_somebody_has():
+    table = Timetable(Requests(np.zeros(4), 1, 1), 9, [0, 1, 2, 6])
+    assert [table.quantile(q) for q in (0, 0.25, 0.26, 0.5, 0.75, 0.76, 1)] == [1, 1, 2, 2, 3, 7, 7]
+
+
 def test_a_bound_above_the_value_is_refused():
     with pytest.raises(ValueError, match="bound"):
         Timetable(SEVEN_REQUESTS, 30, SEVEN_REQUESTS.arrival, bound=28)
@@ -427,6 +432,11 @@ def test_tokens_of_a_card():
         2 * each / 327_680, abs=1
     )
     assert cache_tokens(card.stored(kv_bits=8), gpu, 2) in (2 * one, 2 * one + 1)
+    # the share at which the weights just fit, and a little less
+    share = weights / (4 * gpu.memory)
+    assert cache_tokens(card, gpu, 4, share * 1.000001) in range(2)
+    with pytest.raises(Infeasible, match="needs 5 GPUs"):
+        cache_tokens(card, gpu, 4, share * 0.999999)
 
 
 def test_without_numba_the_loop_is_plain(monkeypatch):

@@ -80,6 +80,22 @@ def test_the_tail_of_the_wait_is_a_sum_of_completions(engine, load, t):
 
 
 @settings(max_examples=cases(1000), deadline=None)
+@given(engines, loads, st.floats(0, 5), st.integers(0, 12), st.booleans())
+def test_goodput_is_a_sum_over_what_a_request_finds(engine, load, spare, steps, first):
+    server = batching_server(engine, load * engine.capacity)
+    p, N = solved(engine, server.rate), engine.batch
+    begins = engine.itl(np.minimum(np.arange(len(p)) + 1, N))
+    # between the steps of two sizes of the batch, and beyond all
+    each = float(engine.itl(steps + 0.5)) if steps else 0.0
+    good = p * (begins <= each)
+    if first:
+        late = server.late(spare) / max(server.waiting, 1e-300)
+        good[N:] *= 1 - late if p[N:].any() else 1.0
+    found = server.goodput(engine.prefill + spare if first else None, each)
+    assert np.isclose(found, server.rate * good.sum(), rtol=1e-7, atol=1e-9 * server.rate)
+
+
+@settings(max_examples=cases(1000), deadline=None)
 @given(engines, loads, loads, st.floats(0, 3), st.floats(0, 3))
 def test_all_latencies_rise_with_the_rate(engine, one, two, ttft, tpot):
     low, high = (batching_server(engine, x * engine.capacity) for x in sorted((one, two)))
@@ -154,11 +170,13 @@ def test_exactly_in_fractions():
     st.floats(1.001, 4),
     st.floats(1.001, 4),
     st.sampled_from([None, 0.5, 0.9, 0.99]),
+    st.sampled_from([None, 1.01, 1.5, 3]),
 )
-def test_the_fewest_replicas_are_found(engine, busy, slow, slower, share):
+def test_the_fewest_replicas_are_found(engine, busy, slow, slower, share, longer):
     alone = batching_server(engine, 0)
     rate = busy * engine.capacity
     targets = {"ttft": slow * alone.ttft + 1e-3, "tpot": slower * alone.tpot, "share": share}
+    targets["response"] = longer and longer * alone.response
     try:
         answer = fewest_replicas(engine, rate, **targets)
     except Infeasible:
@@ -168,7 +186,7 @@ def test_the_fewest_replicas_are_found(engine, busy, slow, slower, share):
     assert answer.status == "optimal" and answer.value == answer.bound == n
 
     def meets(server):
-        if not server.stable:
+        if not server.stable or server.response > (targets["response"] or np.inf):
             return False
         if share is None:
             return server.ttft <= targets["ttft"] and server.tpot <= targets["tpot"]
@@ -196,16 +214,54 @@ def test_a_target_below_the_floor_is_told_from_too_few_replicas():
         assert error.value.largest == 0 and largest_rate(engine, **targets) == 0
     with pytest.raises(Infeasible, match="share is 1; with random arrivals"):
         fewest_replicas(engine, 20, ttft=5, share=1)
+    # a target that the full batch keeps is kept for all
     assert fewest_replicas(engine, 20, share=1).replicas == 5
+    assert fewest_replicas(engine, 20, tpot=0.08, share=1).replicas == 5
+    with pytest.raises(Infeasible, match="share is 1"):
+        fewest_replicas(engine, 20, tpot=0.079, share=1)
+    assert fewest_replicas(engine, 0, ttft=0.5, share=1).replicas == 1
+    assert largest_rate(engine, ttft=0.5, share=1) == 0
     with pytest.raises(Infeasible, match="need more than 13 replicas") as error:
         fewest_replicas(engine, 20, ttft=0.5, share=0.99, most=13)
     assert 18 < error.value.largest < 20
     fine = fewest_replicas(engine, error.value.largest, ttft=0.5, share=0.99, most=13)
     assert fine.replicas == 13
     # with the floor itself as a target, only an idle replica meets a mean
-    with pytest.raises(Infeasible):
-        fewest_replicas(engine, 20, tpot=0.05)
+    for floor in (
+        {"tpot": 0.05},
+        {"ttft": 0.1},
+        {"response": 0.6},
+        {"response": 0.6, "share": 0.9},
+    ):
+        with pytest.raises(Infeasible, match="no number of replicas can meet it"):
+            fewest_replicas(engine, 20, **floor)
+        assert largest_rate(engine, **floor) == 0
+    # where nobody shares a batch, or a batch costs nothing, all have the same step
+    assert fewest_replicas(Engine(0.04, 0.01, 1, 10), 1, tpot=0.05).replicas == 1
+    assert fewest_replicas(Engine(0.05, 0, 4, 10), 1, tpot=0.05).replicas == 1
+    # a share may be at the floor: some requests are alone
+    assert fewest_replicas(engine, 20, ttft=0.1, tpot=0.05, share=0.9).status == "optimal"
     assert fewest_replicas(engine, 0, ttft=0.1, tpot=0.05, response=0.6).replicas == 1
+
+
+@settings(max_examples=cases(2000), deadline=None)
+@given(
+    engines,
+    st.integers(1, 30),
+    st.floats(1.001, 4),
+    st.floats(1.001, 4),
+    st.sampled_from([None, 0.5, 0.99, 0.9999]),
+)
+def test_the_rate_that_a_refusal_names_can_be_carried(engine, most, slow, slower, share):
+    alone = batching_server(engine, 0)
+    targets = {"ttft": slow * alone.ttft + 1e-3, "tpot": slower * alone.tpot, "share": share}
+    with pytest.raises(Infeasible, match=f"more than {most} replicas") as error:
+        fewest_replicas(engine, 1.01 * most * engine.capacity, **targets, most=most)
+    carried = error.value.nearest
+    assert carried > 0
+    assert fewest_replicas(engine, carried, **targets, most=most).replicas <= most
+    with pytest.raises(Infeasible):
+        fewest_replicas(engine, 1.0001 * carried, **targets, most=most)
 
 
 def test_an_answer_that_is_not_the_least_says_so():
@@ -348,6 +404,8 @@ def test_a_line_is_found_again_whatever_the_units():
         (lambda: fit_itl([1, 2], [1, 0]), r"itl\[1\] is 0.0"),
         (lambda: simulate_steps(Engine(1, 0, 1, 1), [1, 0]), "must not decrease"),
         (lambda: simulate_steps(Engine(1, 0, 1, 1), [1], output=[0]), "output"),
+        (lambda: simulate_steps(Engine(1, 0, 1, 1), [1, 2], output=[1]), r"output has shape"),
+        (lambda: simulate_steps(Engine(1, 0, 1, 1), [1, 2], prefill=[1] * 3), r"prefill has shape"),
     ],
 )
 def test_bad_input_is_refused(call, match):

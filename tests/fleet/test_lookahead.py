@@ -7,17 +7,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from serving_or.fleet import lookahead
 from serving_or.fleet.batching_policies import Aging, SmallestVolume
 from serving_or.fleet.kv_cache import (
     FCFS,
     MCSF,
     Requests,
     check_starts,
+    look_ahead,
     schedule,
     volume_bound,
 )
 from serving_or.fleet.lookahead import (
     Hindsight,
+    better_order,
     enumerated,
     hindsight,
     hindsight_bound,
@@ -26,8 +29,8 @@ from serving_or.fleet.lookahead import (
     whole_bound,
     without_hope,
 )
-from serving_or.tools.answers import Infeasible
-from serving_or.tools.programs import solve
+from serving_or.tools.answers import Clock, Infeasible
+from serving_or.tools.programs import Outcome, Solution, solve
 from tests.long import cases
 
 SLIP = Requests([0] * 4, [2, 1, 2, 2], [5, 3, 2, 5])
@@ -146,6 +149,36 @@ def test_more_memory_and_fewer_requests_never_hurt_the_optimum(seed):
         assert first >= requests.output[0]
 
 
+@pytest.mark.parametrize("seed", range(cases(200, 25)))
+def test_orders_are_moved_until_no_move_helps(seed):
+    requests, memory = made(seed, most=6)
+    before = schedule(requests, memory, FCFS())
+    starts = better_order(requests, memory, before.starts, Clock())
+    assert check_starts(requests, starts, memory) <= memory
+    assert starts.sum() <= before.starts.sum()
+    if len(requests) > 1:
+        order = np.argsort(starts, kind="stable").tolist()
+        for i, j in product(range(len(order)), repeat=2):
+            moved = order.copy()
+            moved.insert(j, moved.pop(i))
+            other = look_ahead(requests, memory, np.argsort(moved), requests.output)
+            assert other.sum() >= starts.sum()
+
+
+@pytest.mark.parametrize("seed", range(cases(100, 8)))
+def test_longer_outputs_and_larger_memories(seed):
+    "Three requests of up to forty tokens: programs of some thousand entries."
+    g = np.random.default_rng(seed)
+    memory = int(g.integers(40, 80))
+    prompt = g.integers(0, 20, 3)
+    output = np.array([g.integers(1, min(40, memory - s) + 1) for s in prompt])
+    requests = Requests(g.integers(0, 40, 3) * int(g.integers(2)), prompt, output)
+    optimum = (enumerated(requests, memory) + output - requests.arrival).sum()
+    answer = hindsight(requests, memory, time_limit=30)
+    assert answer.value == answer.bound == optimum
+    assert hindsight_bound(requests, memory) <= optimum
+
+
 def test_the_two_slips_of_paper():
     assert hindsight(SLIP, 9).value == 23 and enumerated(SLIP, 9).sum() + 15 == 23
     assert schedule(SLIP, 9, MCSF()).value == 24
@@ -162,6 +195,13 @@ def test_a_shift_of_all_arrivals_and_their_order_change_nothing(seed, shift):
         requests.arrival[order] + shift, requests.prompt[order], requests.output[order]
     )
     assert hindsight(moved, memory).value == hindsight(requests, memory).value
+
+
+def test_the_last_to_start_may_be_a_short_one():
+    "The short request comes too late to go first; the windows must reach it."
+    pair = Requests([0, 5], [1, 8], [10, 3])
+    assert hindsight(pair, 11).value == 18 and enumerated(pair, 11).tolist() == [0, 10]
+    assert last_starts(pair, 11, 18).tolist() == [5, 10]
 
 
 def test_far_apart_and_full():
@@ -184,11 +224,33 @@ def test_no_time_and_too_many_requests_still_give_an_honest_answer():
     assert quick.status == "time_limit" and quick.bound == volume_bound(many, 30)
     assert quick.value <= min(schedule(many, 30, rule).value for rule in (FCFS(), MCSF()))
     longer = hindsight(many, 30, time_limit=2)
-    assert longer.value <= quick.value and longer.bound >= quick.bound and longer.gap < quick.gap
+    # how much better depends on the machine
+    assert longer.value <= quick.value and longer.bound >= quick.bound
     crowd = Requests(np.arange(3000) // 3, 5, 20)
     huge = hindsight(crowd, 200, time_limit=3)
     assert huge.status == "feasible" and huge.bound <= huge.value
     assert hindsight_bound(crowd, 200) == volume_bound(crowd, 200)
+
+
+@pytest.mark.parametrize(
+    "said, bound, status",
+    [
+        # the clock ends the tree at once: what the relaxation proves stays
+        (Solution(Outcome.TIME_LIMIT), 20, "time_limit"),
+        (Solution(Outcome.TIME_LIMIT, bound=21.2), 22, "time_limit"),
+        # nothing is left below the schedule that is known
+        (Solution(Outcome.INFEASIBLE, bound=np.inf), 23, "optimal"),
+        # what is left is worse than it
+        (Solution(Outcome.OPTIMAL, bound=25.0), 23, "optimal"),
+        (Solution(Outcome.FAILED), 20, "feasible"),
+    ],
+)
+def test_what_is_made_of_the_solver_s_word(monkeypatch, said, bound, status):
+    best = hindsight(SLIP, 9)
+    mixed = lambda *a, relaxed=False, **k: solve(*a, relaxed=True) if relaxed else said
+    monkeypatch.setattr(lookahead, "solve", mixed)
+    answer = hindsight(SLIP, 9, start=best)
+    assert (answer.value, answer.bound, answer.status) == (23, bound, status)
 
 
 def test_a_start_is_used_and_checked():

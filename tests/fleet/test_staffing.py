@@ -442,8 +442,9 @@ def test_bad_targets(bad):
 
 
 def test_bad_loads():
-    with pytest.raises(TooLarge):
-        staff(1e16, 1.0, waiting=0.1)
+    for load in (1e16, 4.6e15):
+        with pytest.raises(TooLarge):
+            staff(load, 1.0, waiting=0.1)
     with pytest.raises(ValueError):
         staff([[1.0]], 1.0, waiting=0.1)
     assert staff(2e15, 1.0, waiting=0.1).status == "optimal"
