@@ -180,6 +180,26 @@ def _same_up_to_order(plan, maps):
     return bool((maps == mine).all(axis=1).any())
 
 
+def test_the_company_bound_is_its_formula():
+    for seed in range(cases(400, 40)):
+        rng = np.random.default_rng(seed)
+        gpus, size = int(rng.integers(1, 4)), int(rng.integers(1, 4))
+        n = gpus * size
+        m = int(rng.integers(max(size, n - 4), n + 1))
+        w = np.sort(tiny_loads(rng, m))[::-1]
+        k, cold = n - m, w[m - size + 1 :]
+        least = np.inf
+        for c in range(1, min(gpus, k + 1) + 1):
+            for j in product(range(k + 2 - c), repeat=cold.size):
+                if sum(j) <= k + 1 - c:
+                    least = min(least, w[0] / c + (cold / (1 + np.array(j))).sum())
+        # the code may give no expert more copies than GPUs, which can only raise the bound
+        found = packing_bounds(w[None], n, gpus)["company"][0]
+        assert found >= least * (1 - 1e-12)
+        if gpus > k:
+            assert found <= least * (1 + 1e-12)
+
+
 # Counts
 
 
