@@ -58,6 +58,8 @@ def test_the_heap_is_the_recursion(trace, gpus):
     waits = simulate_queue(t, s, gpus)
     assert np.array_equal(waits, kiefer_wolfowitz(t, s, gpus))
     assert np.array_equal(simulate_queue(t, s, 1), lindley(t, s))
+    # whenever the clock began
+    assert np.array_equal(simulate_queue(t - 1000, s, gpus), waits)
 
 
 @settings(max_examples=cases(2000), deadline=None)
@@ -132,7 +134,7 @@ def test_the_correction():
     assert np.isclose(gg_wait(10, 9, 1.0, 3.0, 2.0), 2.5 * Queue(10, 9, 1.0).mean_wait)
     assert gg_wait(10, 9, 1.0, 0.0, 0.0) == 0 and gg_wait(9, 9, 1.0, 0.0, 0.0) == inf
     assert gg_wait([10, 11], [9, 9], 1.0).shape == (2,)
-    assert gg_wait(10, 9, 1.0, 1e308, 1e308) > 0
+    assert 1e307 < gg_wait(10, 9, 1.0, 1e308, 1e308) < inf
     for bad in ({"arrival_cv2": -1}, {"service_cv2": np.nan}, {"share": 1.0}, {"share": -0.1}):
         with pytest.raises(ValueError):
             gg_wait(10, 9, 1.0, **bad)
@@ -206,6 +208,13 @@ def test_a_plan_of_ones_own():
     assert staff_trace([], [], 1.0).value == 0 and staff_trace([], [], 1.0).waits.size == 0
     one = staff_trace([5.0], [3.0], 0.0)
     assert one.gpus == 1 and one.status == "optimal" and one.before.tolist() == [inf]
+
+
+def test_a_share_that_floats_round_up():
+    "0.07 of 100 requests are 7, though 0.07 * 100 is a little more."
+    for share, count in ((0.07, 7), (0.55, 55), (0.29, 29)):
+        plan = staff_trace(np.zeros(100), np.ones(100), wait=0.0, share=share)
+        assert plan.gpus == count and plan.status == "optimal"
 
 
 def test_infeasible_targets_and_too_few_gpus():
