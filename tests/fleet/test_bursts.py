@@ -205,6 +205,10 @@ def test_a_plan_of_ones_own():
     assert plan.summary() and plan.plot() and len(plan.to_frame()) == 4
     with pytest.raises(ValueError, match="at least 2"):
         TraceStaffing(t, s, gpus=1, wait=1.0, share=1.0)
+    # without any GPU nobody is served, whatever the promise
+    with pytest.raises(ValueError, match="gpus is 0"):
+        TraceStaffing(t, s, gpus=0, wait=1.0, share=0.0)
+    assert staff_trace(t, s, wait=1.0, share=0.0).gpus == 1
     assert staff_trace([], [], 1.0).value == 0 and staff_trace([], [], 1.0).waits.size == 0
     one = staff_trace([5.0], [3.0], 0.0)
     assert one.gpus == 1 and one.status == "optimal" and one.before.tolist() == [inf]
