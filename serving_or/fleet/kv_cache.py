@@ -467,7 +467,8 @@ class Batching:
     """What every policy has: a key for each request, and what it reserves.
 
     A policy of your own derives from this and defines ``key(requests)``, one number for each
-    request, smaller first; and ``reserve(requests)`` where it does not know the outputs.
+    request, smaller first; and ``reserve(requests)`` where it does not know the outputs. One that
+    is no order, or stops runs, defines ``runs(requests, memory)`` instead.
 
     Examples
     --------
@@ -615,7 +616,7 @@ class Timetable(Result):
 
     @property
     def waits(self) -> np.ndarray:
-        "Rounds that each request does not run in its last run (n,)."
+        "Rounds from arrival to the start of the run in which it completes (n,)."
         return self.starts - self.requests.arrival
 
     @property
