@@ -12,16 +12,9 @@ from pathlib import Path
 from typing import Literal
 
 from ..experts.diagnosis import Diagnosis, StepTime, diagnose
-from serving_or.experts.maps import (
-    ENGINES,
-    ExpertMap,
-    RecordedLoads,
-    check_map,
-    read_loads,
-    read_map,
-    write_map,
-)
+from ..experts.maps import ENGINES, ExpertMap, check_map, read_map, write_map
 from ..experts.next_window import Backtest, Link, backtest
+from ..experts.recordings import RecordedLoads, read_loads
 from ..experts.repair import plan
 from ..experts.replicas import ReplicaPlan
 from ..tools.answers import Record, log, whole

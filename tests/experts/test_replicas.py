@@ -159,6 +159,11 @@ def test_equal_loads_are_no_plain():
             at_once.append(1 - plan.bound / largest(first, w, gpus)[0])
     assert max(gaps) < 0.15 and np.mean(gaps) < 0.5 * np.mean(at_once)
     assert rebuild(np.full((1, 9), 7.0), 5, 6).value < 13
+    # found with the second measure only, by counts for wrong loads only, and with both only
+    found = [(12, 9, 2, 28 / 3), (30, 9, 4, 70 / 3), (11, 8, 3, 9.8), (13, 10, 2, 28 / 3)]
+    for m, gpus, size, value in found:
+        plan = rebuild(np.full((1, m), 7.0), gpus, gpus * size - m)
+        assert plan.value <= value * (1 + 1e-6), (m, gpus, size)
 
 
 @pytest.mark.parametrize("m, gpus, size, nodes, groups", [(4, 4, 2, 2, 2), (4, 4, 1, 2, 4)])
@@ -178,6 +183,26 @@ def _same_up_to_order(plan, maps):
     "Whether a map is among those of a list but for the order of slots on a GPU."
     mine = np.sort(plan.physical[0].reshape(plan.gpus, -1), axis=1).ravel()
     return bool((maps == mine).all(axis=1).any())
+
+
+def test_the_company_bound_is_its_formula():
+    for seed in range(cases(400, 40)):
+        rng = np.random.default_rng(seed)
+        gpus, size = int(rng.integers(1, 4)), int(rng.integers(1, 4))
+        n = gpus * size
+        m = int(rng.integers(max(size, n - 4), n + 1))
+        w = np.sort(tiny_loads(rng, m))[::-1]
+        k, cold = n - m, w[m - size + 1 :]
+        least = np.inf
+        for c in range(1, min(gpus, k + 1) + 1):
+            for j in product(range(k + 2 - c), repeat=cold.size):
+                if sum(j) <= k + 1 - c:
+                    least = min(least, w[0] / c + (cold / (1 + np.array(j))).sum())
+        # the code may give no expert more copies than GPUs, which can only raise the bound
+        found = packing_bounds(w[None], n, gpus)["company"][0]
+        assert found >= least * (1 - 1e-12)
+        if gpus > k:
+            assert found <= least * (1 + 1e-12)
 
 
 # Counts
