@@ -85,7 +85,7 @@ def noise_floor(
         return rebuild(loads, gpus, redundant).physical
 
     many = np.broadcast_to(tokens, len(p))
-    return _floor(p, planner(p), planner, many, gpus, draws, rng)
+    return _floor(p, planner(p), planner, (many, many), gpus, draws, rng)
 
 # %% ../../nbs/experts/20_diagnosis.ipynb #45fa64f0
 #| code-fold: true
@@ -105,15 +105,15 @@ def _floor(
     loads: np.ndarray,
     physical: np.ndarray,
     planner: Callable[[np.ndarray], np.ndarray],
-    tokens: np.ndarray,
+    tokens: tuple[np.ndarray, np.ndarray],
     gpus: int,
     draws: int,
     rng: np.random.Generator,
 ) -> tuple[float, float]:
-    "Balancedness of drawn windows under a given map, and under one for another draw."
+    "Balancedness of drawn windows under a given map, and under one for a draw; tokens of both."
     known, fitted = [], []
     for _ in range(draws):
-        other, window = (_draw(rng, loads, tokens) for _ in range(2))
+        other, window = (_draw(rng, loads, n) for n in tokens)
         known.append(balancedness(physical, window, gpus))
         fitted.append(balancedness(planner(other), window, gpus))
     return float(np.mean(known)), float(np.mean(fitted))
@@ -150,12 +150,12 @@ LOSSES = {
     "whole slots": "more spare slots, or fewer and larger GPUs",
     "packing": "a better packing: exact mode, or more slots on a GPU",
     "topology": "the global policy, or fewer nodes in a group",
-    "chance, served": "nothing; longer windows only make it look better",
+    "chance, served": "no forecast; fewer GPUs for a layer, or copies that split hot experts",
     "chance, planned": "a longer window to plan on, or a smoothed forecast",
     "drift": "a shorter interval, or a forecast that knows what comes",
 }
 
-# %% ../../nbs/experts/20_diagnosis.ipynb #fb8ebf57
+# %% ../../nbs/experts/20_diagnosis.ipynb #544cc501
 @dataclass(frozen=True, eq=False)
 class StepTime(Record):
     """Time of an engine step as a function of balance: ``dense + moe / balancedness``.
@@ -201,7 +201,7 @@ class StepTime(Record):
         "Of a step at this balancedness, above 0 and at most 1."
         return self.dense + self.moe / number(balance, "balance", above=0, most=1)
 
-# %% ../../nbs/experts/20_diagnosis.ipynb #544cc501
+
 def break_even(stall: float, before: float, after: float, moe: float) -> float:
     """Steps after which a rebalance has paid for its time.
 
@@ -218,7 +218,7 @@ def break_even(stall: float, before: float, after: float, moe: float) -> float:
     Returns
     -------
     float
-        Infinite when ``after`` is not better and there is a stall; 0 without a stall.
+        Infinite when ``after`` is worse, or no better and there is a stall.
 
     Examples
     --------
@@ -229,7 +229,9 @@ def break_even(stall: float, before: float, after: float, moe: float) -> float:
     before = number(before, "before", above=0, most=1)
     after = number(after, "after", above=0, most=1)
     saved = moe * (1 / before - 1 / after)
-    return 0.0 if stall == 0 else stall / saved if saved > 0 else np.inf
+    if saved > 0:
+        return stall / saved
+    return 0.0 if stall == 0 and saved == 0 else np.inf
 
 # %% ../../nbs/experts/20_diagnosis.ipynb #9726f1dc
 #| code-fold: true
@@ -317,12 +319,13 @@ class Diagnosis(Record):
         return max(self.losses, key=lambda name: self.losses[name])
 
     def break_even(self) -> dict[str, float]:
-        """For each policy that moves, the steps between rebalances from which it is faster than
-        the first map kept; needs ``time``.
+        """For each policy that moves, the steps between rebalances from which it is no slower than
+        the first map kept; needs ``time``. Without a link its transfers take no time.
         """
         if self.time is None:
-            raise ValueError("time is None; give diagnose(..., time=StepTime(...)) and a link")
-        served = self.test.next_window.mean(axis=1)
+            raise ValueError("time is None; give diagnose(..., time=StepTime(...), link=Link(...))")
+        # a step's time goes with 1 / balance
+        served = 1 / (1 / self.test.next_window).mean(axis=1)
         stalls = self.time.stall + (not self.time.background) * self.test.seconds.mean(axis=1)
         return {
             name: break_even(float(stall), float(served[0]), float(after), self.time.moe)
@@ -331,7 +334,8 @@ class Diagnosis(Record):
 
     def best_plan(self) -> tuple[int, int]:
         """Windows to plan on, and windows between rebalances: among those within half a point of
-        the best next-window balance the fewest transfers, and then the longest interval.
+        the best next-window balance the fewest transfers for a window, and then the longest
+        interval. Best in hindsight: the same windows choose and judge.
         """
         close = self.grid[self.grid[:, 2] >= self.grid[:, 2].max() - 0.005]
         least = close[np.lexsort((-close[:, 2], -close[:, 1], close[:, 3] / close[:, 1]))[0]]
@@ -382,7 +386,7 @@ class Diagnosis(Record):
         lines.append(f"repair: plan on the last {on} windows, every {every}")
         if self.time is not None:
             lines += [
-                f"{name}: faster than the first map "
+                f"{name}: pays against the first map "
                 + ("never" if np.isinf(n) else f"from {n:,.0f} steps")
                 for name, n in self.break_even().items()
             ]
@@ -438,7 +442,7 @@ def diagnose(
     link : Link, optional
         What a transfer takes, for memory and break-even.
     time : StepTime, optional
-        What a step takes, for break-even.
+        What a step takes, for break-even; without a link transfers take none.
     verbose : bool
         Show a line.
 
@@ -556,7 +560,7 @@ def _ladder(loads, gpus, redundant, topology, draws, seed, line):
         best = rebuild(now, gpus, redundant)
         obeying = best.physical if topology["policy"] == "global" else planner(now)
         mean = now.sum() / gpus
-        tokens = np.rint(after.sum(axis=1)).astype(np.int64)
+        tokens = tuple(np.rint(r.sum(axis=1)).astype(np.int64) for r in (now, after))
         chance = _floor(now, obeying, planner, tokens, gpus, draws, rng)
         rungs.append(
             [

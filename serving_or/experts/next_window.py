@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['held', 'arrivals', 'Link', 'MapPolicy', 'check_physical', 'engine_map', 'Keep', 'Rebuild', 'Relabelled', 'Repair',
-           'cautious', 'OnePerGpu', 'reassigned', 'Backtest', 'first_map', 'backtest', 'windows_of', 'ranges',
-           'fewest_transfers']
+           'cautious', 'Backtest', 'first_map', 'windows_of', 'ranges', 'backtest', 'fewest_transfers', 'OnePerGpu',
+           'reassigned']
 
 # %% ../../nbs/experts/19_next_window.ipynb #9317bf4f
 #| code-fold: true
@@ -32,8 +32,10 @@ from serving_or.tools.answers import (
     finite,
     instance,
     labels_of,
+    lowered,
     number,
     progress,
+    ratio,
     whole,
 )
 from ..tools.data import ExpertTrace
@@ -326,7 +328,7 @@ def engine_map(loads: ArrayLike, gpus: int, slots: int) -> np.ndarray:
         filled[rows, gpu] += 1
     return P
 
-# %% ../../nbs/experts/19_next_window.ipynb #6c543110
+
 class Keep(MapPolicy):
     """Keep the first map.
 
@@ -456,96 +458,6 @@ def cautious(z: float = 1.0, windows: int = 8) -> Predictor:
 
     return predict
 
-# %% ../../nbs/experts/19_next_window.ipynb #6eeba46b
-class OnePerGpu(MapPolicy):
-    """A policy of extra GPUs, where each GPU holds one expert.
-
-    Parameters
-    ----------
-    policy : Policy
-        As `run` takes it.
-    rounding : Rounding, optional
-        `Credit` by default.
-    move_price : float
-        Price of a transfer, in the unit of loads.
-    predictor : callable, optional
-        As in `MapPolicy`.
-
-    Examples
-    --------
-    >>> from serving_or.experts import RegularizedGreedy
-    >>> policy = OnePerGpu(RegularizedGreedy(), move_price=2.0)
-    >>> policy.start([[0, 1, 0, 1]], gpus=4, experts=2)
-    >>> [policy.step([[90.0, 10.0]]).tolist() for _ in range(2)]
-    [[[0, 0, 0, 1]], [[0, 0, 0, 1]]]
-    """
-
-    def __init__(
-        self,
-        policy: Any,
-        rounding: Any = None,
-        move_price: float = 2.0,
-        predictor: Predictor = last,
-    ):
-        super().__init__(predictor)
-        self.policy, self.rounding = policy, Credit() if rounding is None else rounding
-        check_rule(policy, "policy")
-        check_rule(self.rounding, "rounding")
-        self.move_price = number(move_price, "move_price", least=0)
-
-    def start(self, old: ArrayLike, gpus: int, experts: int) -> None:
-        """Begin at a map with one slot a GPU; see `MapPolicy.start`."""
-        with all_or_nothing(self):
-            super().start(old, gpus, experts)
-            n = self.map.shape[1]
-            if n != self.gpus:
-                said = f"old has {n} slots on {self.gpus} GPUs"
-                raise ValueError(f"{said}; OnePerGpu needs one slot on each GPU")
-            # policies for one layer take (m,)
-            extra = _alone(counts_of(self.map, self.experts) - 1)
-            for rule in (self.policy, self.rounding):
-                rule.start(extra, n - self.experts, self.move_price)
-
-    def place(self, loads: np.ndarray) -> np.ndarray:
-        "The slots of experts that lose a GPU go to those that gain one."
-        r = _alone(loads)
-        x = np.asarray(self.rounding.step(r, self.policy.step(r)))
-        return reassigned(self.map, 1 + x.reshape(loads.shape))
-
-
-def _alone(rows: np.ndarray) -> np.ndarray:
-    "A row that is alone without its layer axis."
-    return rows[0] if len(rows) == 1 else rows
-
-
-def reassigned(physical: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """A map with other counts, and as few slots changed as there are copies to add.
-
-    Parameters
-    ----------
-    physical : ndarray of int (layers, n)
-    counts : ndarray of int (layers, m)
-        Copies wanted; each row sums to n.
-
-    Returns
-    -------
-    ndarray of int (layers, n)
-
-    Examples
-    --------
-    >>> reassigned(np.array([[0, 1, 0, 1]]), np.array([[1, 3]])).tolist()
-    [[1, 1, 0, 1]]
-    """
-    P, m = physical.copy(), counts.shape[1]
-    surplus = counts_of(P, m) - counts
-    for layer in np.flatnonzero(surplus.any(axis=1)):
-        gained = np.repeat(np.arange(m), np.maximum(-surplus[layer], 0))
-        for expert in np.flatnonzero(surplus[layer] > 0):
-            many = surplus[layer, expert]
-            P[layer, np.flatnonzero(P[layer] == expert)[:many]] = gained[:many]
-            gained = gained[many:]
-    return P
-
 # %% ../../nbs/experts/19_next_window.ipynb #6ba96b0c
 #| code-fold: true
 @dataclass(frozen=True, eq=False)
@@ -577,12 +489,12 @@ class Backtest(Record):
         Price of a transfer, in the unit of loads.
     bound : float, optional
         Where each GPU holds one expert: no schedule from the same first map costs less, even one
-        that knows all windows.
+        that knows all windows. Needs ``move_price``.
 
     Raises
     ------
     ValueError
-        When the shapes do not fit.
+        When the shapes do not fit, or a policy costs less than the bound.
 
     Examples
     --------
@@ -632,6 +544,10 @@ class Backtest(Record):
             expert_bytes=number(self.expert_bytes, "expert_bytes", least=0),
             times=tuple(times),
         )
+        if self.bound is not None:
+            if self.move_price is None:
+                raise ValueError(f"bound is {self.bound:g} without a move_price")
+            self._put(bound=lowered(self.bound, float(self.cost.min())))
 
     @property
     def rebalances(self) -> int:
@@ -679,7 +595,7 @@ class Backtest(Record):
             columns["seconds"] = self.seconds.mean(axis=1)
         if self.bound is not None:
             columns["cost"] = self.cost
-            columns["cost / bound"] = self.cost / self.bound if self.bound > 0 else np.inf
+            columns["cost / bound"] = [ratio(cost, self.bound) for cost in self.cost]
         return pd.DataFrame(columns, index=pd.Index(self.names, name="policy"))
 
     def to_windows(self, what: str = "next_window") -> Any:
@@ -728,8 +644,9 @@ class Backtest(Record):
 
 def _texts(names: Any, name: str) -> tuple:
     "A sequence of texts."
-    if not isinstance(names, tuple | list) or not all(isinstance(n, str) for n in names):
-        raise ValueError(f"{name} is {names!r}; it must be a sequence of texts")
+    some = isinstance(names, tuple | list) and len(names) > 0
+    if not some or not all(isinstance(n, str) for n in names):
+        raise ValueError(f"{name} is {names!r}; it must be a sequence of at least one text")
     return tuple(names)
 
 
@@ -739,6 +656,7 @@ def _balance(mean: np.ndarray, peak: np.ndarray) -> np.ndarray:
     return np.divide(mean.sum(axis=-1), top, out=np.ones(top.shape), where=top > 0)
 
 # %% ../../nbs/experts/19_next_window.ipynb #4e91342e
+#| code-fold: true
 def first_map(experts: int, gpus: int, slots: int, layers: int = 1) -> np.ndarray:
     """The map with which an engine starts: the experts in order, and again in the spare slots.
 
@@ -762,99 +680,7 @@ def first_map(experts: int, gpus: int, slots: int, layers: int = 1) -> np.ndarra
     )
     return check_physical(made, experts, whole(gpus, "gpus", least=1), "the first map").copy()
 
-# %% ../../nbs/experts/19_next_window.ipynb #49e65bd4
-@door
-def backtest(
-    trace: Any,
-    gpus: int,
-    redundant: int = 0,
-    window: int = 1,
-    policies: Mapping[str, Any] | Sequence[Any] | None = None,
-    nodes: int = 1,
-    old: Any = None,
-    link: Link | None = None,
-    move_price: float | None = None,
-    verbose: bool = False,
-) -> Backtest:
-    """Play policies over a trace: plan after each window, score on the next.
 
-    Parameters
-    ----------
-    trace : ExpertTrace, or array_like (T, layers, m) or (T, m)
-        Loads in the order of time, at least 0.
-    gpus : int
-        GPUs, D; they have equally many slots.
-    redundant : int
-        Slots of a layer beyond one for each expert.
-    window : int
-        Rows of the trace that make a window; a rest is left out.
-    policies : mapping of str to policy, or sequence of policies, optional
-        Anything with ``start(old, gpus, experts)`` and ``step(loads)``, as `MapPolicy`. By
-        default the first map kept, the engines' rule, the same relabelled, and repair without and
-        with a forecast.
-    nodes : int
-        Nodes that the GPUs are on, equally many each; for the link.
-    old : array_like of int (layers, n), optional
-        The map before the first window; by default `first_map`.
-    link : Link, optional
-        What a transfer takes; without it there are no bytes and no seconds.
-    move_price : float, optional
-        Price of a transfer, in the unit of loads, where each GPU holds one expert: then the result
-        has costs and a bound.
-    verbose : bool
-        Show a line for each policy.
-
-    Returns
-    -------
-    Backtest
-
-    Raises
-    ------
-    ValueError
-        When the trace has no two windows to plan on and to score, or the slots do not divide.
-
-    Notes
-    -----
-    A policy is given one window at a time. Time is that of the policies; the scores take O(layers
-    n) a window.
-
-    Examples
-    --------
-    >>> loads = np.array([[4, 2, 2], [4, 2, 2], [2, 4, 2]])
-    >>> print(backtest(loads, gpus=2, redundant=1, policies={"keep": Keep()}).summary())
-    2 rebalances, 1 layers of 3 experts in 4 slots on 2 GPUs
-    keep  transfers   0.0%  in-window 1.000  next window 0.900
-    """
-    loads, times = windows_of(trace, window)
-    gpus, nodes = whole(gpus, "gpus", least=1), whole(nodes, "nodes", least=1)
-    redundant, m = whole(redundant, "redundant"), loads.shape[2]
-    if gpus % nodes:
-        raise ValueError(f"gpus is {gpus}; it must be a multiple of nodes = {nodes}")
-    if len(loads) < 2:
-        said = f"trace has {len(loads)} window of {window} rows"
-        raise ValueError(f"{said}; a backtest needs one to plan on and one to score")
-    known = first_map(m, gpus, m + redundant, loads.shape[1]) if old is None else old
-    start = check_physical(known, m, gpus, "old", (loads.shape[1], m + redundant))
-    played = []
-    for name, policy in _named(policies).items():
-        with progress(verbose, f"backtest of {name}") as line:
-            played.append(_play(policy, name, start, loads, (gpus, nodes, link), line))
-    columns = {key: np.array([one[key] for one in played]) for key in played[0]}
-    return Backtest(
-        names=tuple(_named(policies)),
-        gpus=gpus,
-        slots=m + redundant,
-        experts=m,
-        mean=loads.sum(axis=2) / gpus,
-        expert_bytes=0.0 if link is None else link.expert_bytes,
-        times=times[1:],
-        move_price=move_price,
-        bound=_hindsight(loads[1:], start, gpus, move_price),
-        **columns,
-    )
-
-# %% ../../nbs/experts/19_next_window.ipynb #ecb1cad5
-#| code-fold: true
 def windows_of(trace: Any, window: int = 1) -> tuple[np.ndarray, tuple]:
     """The windows of a trace.
 
@@ -961,7 +787,7 @@ def _hindsight(loads, start, gpus, move_price):
     ]
     return float(sum(relax(problem, tolerance=1e-3).bound for problem in problems))
 
-# %% ../../nbs/experts/19_next_window.ipynb #c2c60ee0
+
 def ranges(runs: Sequence[Backtest]) -> Any:
     """Several backtests of the same policies: mean, smallest and largest of each column.
 
@@ -998,6 +824,97 @@ def ranges(runs: Sequence[Backtest]) -> Any:
     frames = pd.concat([one.to_frame() for one in runs], keys=range(len(runs)))
     return frames.groupby(level=1, sort=False).agg(["mean", "min", "max"])
 
+# %% ../../nbs/experts/19_next_window.ipynb #49e65bd4
+@door
+def backtest(
+    trace: Any,
+    gpus: int,
+    redundant: int = 0,
+    window: int = 1,
+    policies: Mapping[str, Any] | Sequence[Any] | None = None,
+    nodes: int = 1,
+    old: Any = None,
+    link: Link | None = None,
+    move_price: float | None = None,
+    verbose: bool = False,
+) -> Backtest:
+    """Play policies over a trace: plan after each window, score on the next.
+
+    Parameters
+    ----------
+    trace : ExpertTrace, or array_like (T, layers, m) or (T, m)
+        Loads in the order of time, at least 0.
+    gpus : int
+        GPUs, D; they have equally many slots.
+    redundant : int
+        Slots of a layer beyond one for each expert.
+    window : int
+        Rows of the trace that make a window; a rest is left out.
+    policies : mapping of str to policy, or sequence of policies, optional
+        Anything with ``start(old, gpus, experts)`` and ``step(loads)``, as `MapPolicy`. By
+        default the first map kept, the engines' rule, the same relabelled, and repair without and
+        with a forecast.
+    nodes : int
+        Nodes that the GPUs are on, equally many each; for the link.
+    old : array_like of int (layers, n), optional
+        The map before the first window; by default `first_map`.
+    link : Link, optional
+        What a transfer takes; without it there are no bytes and no seconds.
+    move_price : float, optional
+        Price of a transfer, in the unit of loads, where each GPU holds one expert: then the result
+        has costs and a bound.
+    verbose : bool
+        Show a line for each policy.
+
+    Returns
+    -------
+    Backtest
+
+    Raises
+    ------
+    ValueError
+        When the trace has no two windows to plan on and to score, or the slots do not divide.
+
+    Notes
+    -----
+    A policy is given one window at a time. Time is that of the policies; the scores take O(layers
+    n) a window.
+
+    Examples
+    --------
+    >>> loads = np.array([[4, 2, 2], [4, 2, 2], [2, 4, 2]])
+    >>> print(backtest(loads, gpus=2, redundant=1, policies={"keep": Keep()}).summary())
+    2 rebalances, 1 layers of 3 experts in 4 slots on 2 GPUs
+    keep  transfers   0.0%  in-window 1.000  next window 0.900
+    """
+    loads, times = windows_of(trace, window)
+    gpus, nodes = whole(gpus, "gpus", least=1), whole(nodes, "nodes", least=1)
+    redundant, m = whole(redundant, "redundant"), loads.shape[2]
+    if gpus % nodes:
+        raise ValueError(f"gpus is {gpus}; it must be a multiple of nodes = {nodes}")
+    if len(loads) < 2:
+        said = f"trace has {len(loads)} window of {window} rows"
+        raise ValueError(f"{said}; a backtest needs one to plan on and one to score")
+    known = first_map(m, gpus, m + redundant, loads.shape[1]) if old is None else old
+    start = check_physical(known, m, gpus, "old", (loads.shape[1], m + redundant))
+    played = []
+    for name, policy in _named(policies).items():
+        with progress(verbose, f"backtest of {name}") as line:
+            played.append(_play(policy, name, start, loads, (gpus, nodes, link), line))
+    columns = {key: np.array([one[key] for one in played]) for key in played[0]}
+    return Backtest(
+        names=tuple(_named(policies)),
+        gpus=gpus,
+        slots=m + redundant,
+        experts=m,
+        mean=loads.sum(axis=2) / gpus,
+        expert_bytes=0.0 if link is None else link.expert_bytes,
+        times=times[1:],
+        move_price=move_price,
+        bound=_hindsight(loads[1:], start, gpus, move_price),
+        **columns,
+    )
+
 # %% ../../nbs/experts/19_next_window.ipynb #a4639d3d
 #| code-fold: true
 def _live_backtest(wander: float, tokens: int, slack: float, share: float) -> Backtest:
@@ -1030,8 +947,7 @@ def plan_for_the_past(
     head = ["policy", "transfers, % of slots", "its own window", "next window"]
     return Picture(picture + table(head, rows))
 
-# %% ../../nbs/experts/19_next_window.ipynb #eeabad19
-#| code-fold: true
+
 def shuffled_tasks(seed: int, window: int = 4) -> np.ndarray:
     "Windows of the recorded counts with the tasks, and the sequences of each, in another order."
     from serving_or.tools.data import TASKS, load_experts
@@ -1059,6 +975,11 @@ def fewest_transfers(loads: ArrayLike, counts: ArrayLike, slack: float = 0.0) ->
     -------
     ndarray of int (layers,)
 
+    Raises
+    ------
+    ValueError
+        When the shapes differ, or layers have different numbers of GPUs.
+
     Examples
     --------
     >>> fewest_transfers([[9.0, 10.0, 1.0]], [[2, 2, 1]]).tolist()
@@ -1066,9 +987,106 @@ def fewest_transfers(loads: ArrayLike, counts: ArrayLike, slack: float = 0.0) ->
     >>> fewest_transfers([[20.0, 5.0, 1.0]], [[2, 2, 1]]).tolist()
     [1]
     """
-    w, c = check_loads(loads, 2), finite(counts, "counts", whole=True, least=1)
-    best = replica_counts(w, int(c[0].sum()))
+    w = check_loads(loads, 2)
+    c = finite(counts, "counts", shape=w.shape, whole=True, least=1)
+    gpus = c.sum(axis=1)
+    if np.ptp(gpus):
+        raise ValueError(
+            f"counts has rows with sums {gpus.min():g} and {gpus.max():g};"
+            " each must be the number of GPUs"
+        )
+    best = replica_counts(w, int(gpus[0]))
     level = (1 + number(slack, "slack", least=0)) * (w / best).max(axis=1, keepdims=True)
     # a quotient that is whole up to rounding is whole
     need = np.ceil(np.divide(w, level, out=np.zeros(w.shape), where=level > 0) * (1 - 1e-12))
     return np.maximum(np.maximum(need, 1) - c, 0).sum(axis=1).astype(np.int64)
+
+# %% ../../nbs/experts/19_next_window.ipynb #6eeba46b
+class OnePerGpu(MapPolicy):
+    """A policy of extra GPUs, where each GPU holds one expert.
+
+    Parameters
+    ----------
+    policy : Policy
+        As `run` takes it.
+    rounding : Rounding, optional
+        `Credit` by default.
+    move_price : float
+        Price of a transfer, in the unit of loads.
+    predictor : callable, optional
+        As in `MapPolicy`.
+
+    Examples
+    --------
+    >>> from serving_or.experts import RegularizedGreedy
+    >>> policy = OnePerGpu(RegularizedGreedy(), move_price=2.0)
+    >>> policy.start([[0, 1, 0, 1]], gpus=4, experts=2)
+    >>> [policy.step([[90.0, 10.0]]).tolist() for _ in range(2)]
+    [[[0, 0, 0, 1]], [[0, 0, 0, 1]]]
+    """
+
+    def __init__(
+        self,
+        policy: Any,
+        rounding: Any = None,
+        move_price: float = 2.0,
+        predictor: Predictor = last,
+    ):
+        super().__init__(predictor)
+        self.policy, self.rounding = policy, Credit() if rounding is None else rounding
+        check_rule(policy, "policy")
+        check_rule(self.rounding, "rounding")
+        self.move_price = number(move_price, "move_price", least=0)
+
+    def start(self, old: ArrayLike, gpus: int, experts: int) -> None:
+        """Begin at a map with one slot a GPU; see `MapPolicy.start`."""
+        with all_or_nothing(self):
+            super().start(old, gpus, experts)
+            n = self.map.shape[1]
+            if n != self.gpus:
+                said = f"old has {n} slots on {self.gpus} GPUs"
+                raise ValueError(f"{said}; OnePerGpu needs one slot on each GPU")
+            # policies for one layer take (m,)
+            extra = _alone(counts_of(self.map, self.experts) - 1)
+            for rule in (self.policy, self.rounding):
+                rule.start(extra, n - self.experts, self.move_price)
+
+    def place(self, loads: np.ndarray) -> np.ndarray:
+        "The slots of experts that lose a GPU go to those that gain one."
+        r = _alone(loads)
+        x = np.asarray(self.rounding.step(r, self.policy.step(r)))
+        return reassigned(self.map, 1 + x.reshape(loads.shape))
+
+
+def _alone(rows: np.ndarray) -> np.ndarray:
+    "A row that is alone without its layer axis."
+    return rows[0] if len(rows) == 1 else rows
+
+
+def reassigned(physical: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """A map with other counts, and as few slots changed as there are copies to add.
+
+    Parameters
+    ----------
+    physical : ndarray of int (layers, n)
+    counts : ndarray of int (layers, m)
+        Copies wanted; each row sums to n.
+
+    Returns
+    -------
+    ndarray of int (layers, n)
+
+    Examples
+    --------
+    >>> reassigned(np.array([[0, 1, 0, 1]]), np.array([[1, 3]])).tolist()
+    [[1, 1, 0, 1]]
+    """
+    P, m = physical.copy(), counts.shape[1]
+    surplus = counts_of(P, m) - counts
+    for layer in np.flatnonzero(surplus.any(axis=1)):
+        gained = np.repeat(np.arange(m), np.maximum(-surplus[layer], 0))
+        for expert in np.flatnonzero(surplus[layer] > 0):
+            many = surplus[layer, expert]
+            P[layer, np.flatnonzero(P[layer] == expert)[:many]] = gained[:many]
+            gained = gained[many:]
+    return P

@@ -95,6 +95,22 @@ def test_topology_is_lost_where_two_groups_are_hot():
     assert found.losses["packing"] == free.losses["packing"]
 
 
+def test_a_plan_is_drawn_with_the_tokens_that_it_saw():
+    """Long windows to plan on and short ones to serve: what is planned on has little chance."""
+    rng = np.random.default_rng(0)
+    shares = np.array([0.4, 0.2, 0.1, 0.1, 0.1, 0.05, 0.05])
+    losses = {}
+    for planned, served in ((100_000, 100), (100, 100)):
+        parts = [
+            balance_losses(
+                np.array([rng.multinomial(n, shares) for n in (planned, served)]), 2, 1, draws=60
+            )
+            for _ in range(5)
+        ]
+        losses[planned] = np.mean([one["chance, planned"] for one in parts])
+    assert losses[100_000] < 0.004 < 0.01 < losses[100]
+
+
 def test_a_layer_without_load_does_not_harm():
     loads = drawn(5).copy()
     loads[:, 1] = 0
@@ -149,27 +165,32 @@ def test_break_even_is_where_the_times_agree():
     time = StepTime(dense=0.03, moe=0.02)
     assert np.isclose(n * time.seconds(0.7), n * time.seconds(0.9) + 2.0)
     assert break_even(1.0, 0.9, 0.9, 1.0) == np.inf == break_even(1.0, 0.9, 0.8, 1.0)
-    assert break_even(0.0, 0.9, 0.8, 1.0) == 0
+    assert break_even(0.0, 0.9, 0.9, 1.0) == 0 == break_even(0.0, 0.8, 0.9, 1.0)
+    assert break_even(0.0, 0.9, 0.8, 1.0) == np.inf
 
 
 def test_stalls_of_a_diagnosis():
     loads = drawn(6, steps=8, tokens=5000)
-    found = diagnose(loads, 4, 4, link=LINK, time=TIME)
-    pays, served = found.break_even(), found.test.next_window.mean(axis=1)
+    found = diagnose(loads, 4, 4, link=LINK, time=TIME, spares=[4])
+    pays, served = found.break_even(), 1 / (1 / found.test.next_window).mean(axis=1)
     stall = 0.1 + found.test.seconds[1].mean()
+    # so many steps take as long in all windows together
+    wait = (0.01 / found.test.next_window).mean(axis=1)
+    assert np.isclose(pays["rebuild"] * wait[0], pays["rebuild"] * wait[1] + stall)
     assert np.isclose(pays["rebuild"], break_even(stall, served[0], served[1], 0.01))
     beside = diagnose(
-        loads, 4, 4, link=LINK, time=StepTime(0.03, 0.01, stall=0.1, background=True)
+        loads, 4, 4, link=LINK, time=StepTime(0.03, 0.01, stall=0.1, background=True), spares=[4]
     ).break_even()
-    assert beside["rebuild"] <= pays["rebuild"]
+    assert np.isclose(beside["rebuild"], break_even(0.1, served[0], served[1], 0.01))
+    assert beside["rebuild"] < pays["rebuild"]
     with pytest.raises(ValueError, match="time is None"):
-        diagnose(loads, 4, 4).break_even()
+        diagnose(loads, 4, 4, spares=[4]).break_even()
 
 
 def test_window_and_interval():
     """Loads that take turns in pairs of windows: the pair is the thing to plan on."""
     loads = np.tile([[[40, 10, 10, 20]], [[10, 40, 20, 10]]], (16, 1, 1))
-    found = diagnose(loads, 4, 4)
+    found = diagnose(loads, 4, 4, spares=[4])
     on, every = found.best_plan()
     assert on % 2 == 0 and every == 8
     plans = found.plans_frame()

@@ -58,6 +58,8 @@ def test_the_heap_is_the_recursion(trace, gpus):
     waits = simulate_queue(t, s, gpus)
     assert np.array_equal(waits, kiefer_wolfowitz(t, s, gpus))
     assert np.array_equal(simulate_queue(t, s, 1), lindley(t, s))
+    # whenever the clock began
+    assert np.array_equal(simulate_queue(t - 1000, s, gpus), waits)
 
 
 @settings(max_examples=cases(2000), deadline=None)
@@ -132,7 +134,7 @@ def test_the_correction():
     assert np.isclose(gg_wait(10, 9, 1.0, 3.0, 2.0), 2.5 * Queue(10, 9, 1.0).mean_wait)
     assert gg_wait(10, 9, 1.0, 0.0, 0.0) == 0 and gg_wait(9, 9, 1.0, 0.0, 0.0) == inf
     assert gg_wait([10, 11], [9, 9], 1.0).shape == (2,)
-    assert gg_wait(10, 9, 1.0, 1e308, 1e308) > 0
+    assert 1e307 < gg_wait(10, 9, 1.0, 1e308, 1e308) < inf
     for bad in ({"arrival_cv2": -1}, {"service_cv2": np.nan}, {"share": 1.0}, {"share": -0.1}):
         with pytest.raises(ValueError):
             gg_wait(10, 9, 1.0, **bad)
@@ -153,6 +155,12 @@ def test_dispersion_by_counting(times, window):
     counts = [sum(k * window <= x - t.min() < (k + 1) * window for x in t) for k in range(full)]
     assert np.isclose(dispersion(t, window), np.var(counts, ddof=1) / np.mean(counts))
     assert dispersion(t + 1000, window) == dispersion(t, window)
+
+
+def test_one_window_is_too_few():
+    with pytest.raises(ValueError, match="two windows"):
+        dispersion([0.0, 1.5, 1.9], 1.0)
+    assert dispersion([0.0, 1.5, 2.0], 1.0) == 0
 
 
 def test_dispersion_of_known_processes():
@@ -203,9 +211,20 @@ def test_a_plan_of_ones_own():
     assert plan.summary() and plan.plot() and len(plan.to_frame()) == 4
     with pytest.raises(ValueError, match="at least 2"):
         TraceStaffing(t, s, gpus=1, wait=1.0, share=1.0)
+    # without any GPU nobody is served, whatever the promise
+    with pytest.raises(ValueError, match="gpus is 0"):
+        TraceStaffing(t, s, gpus=0, wait=1.0, share=0.0)
+    assert staff_trace(t, s, wait=1.0, share=0.0).gpus == 1
     assert staff_trace([], [], 1.0).value == 0 and staff_trace([], [], 1.0).waits.size == 0
     one = staff_trace([5.0], [3.0], 0.0)
     assert one.gpus == 1 and one.status == "optimal" and one.before.tolist() == [inf]
+
+
+def test_a_share_that_floats_round_up():
+    "0.07 of 100 requests are 7, though 0.07 * 100 is a little more."
+    for share, count in ((0.07, 7), (0.55, 55), (0.29, 29)):
+        plan = staff_trace(np.zeros(100), np.ones(100), wait=0.0, share=share)
+        assert plan.gpus == count and plan.status == "optimal"
 
 
 def test_infeasible_targets_and_too_few_gpus():
@@ -232,6 +251,7 @@ def test_infeasible_targets_and_too_few_gpus():
         ([0, inf], [1, 1], "finite"),
         ([[0, 1]], [[1, 1]], "dimensions"),
         ([0, 1], [1e308, 1e308], "float"),
+        ([0, 1.7e308], [1e308, 1], "float"),
     ],
 )
 def test_bad_traces(arrivals, services, match):
