@@ -452,7 +452,7 @@ def experts_convert(
     output: Path,
     experts: int | None = None,
     gpus: int | None = None,
-    dense: int = 0,
+    dense: int | None = None,
     old: Path | None = None,
 ) -> ExpertMap:
     """Write a map in another engine's form, after every check.
@@ -470,7 +470,7 @@ def experts_convert(
     gpus : int
         GPUs, where the file does not say how many.
     dense : int
-        Layers without experts before the first one.
+        Layers without experts before the first one; as in the map when not given.
     old : Path
         The map that runs, for rules about what may move.
 
