@@ -7,16 +7,7 @@ from .certificate import Certificate, run
 from .diagnosis import Diagnosis, StepTime, balance_losses, break_even, diagnose, noise_floor
 from .hardness import place_exact
 from .hindsight import optimum
-from .maps import (
-    ExpertMap,
-    RecordedLoads,
-    VllmPolicy,
-    check_map,
-    read_loads,
-    read_map,
-    rebalance_experts,
-    write_map,
-)
+from .maps import ExpertMap, VllmPolicy, check_map, read_map, rebalance_experts, write_map
 from .model import Problem, Schedule
 from .next_window import (
     Backtest,
@@ -33,6 +24,7 @@ from .next_window import (
 )
 from .policies import Chase, Myopic, Never, Policy
 from .predictions import Follow, Mix, Rounded, ewma, last, seasonal
+from .recordings import RecordedLoads, read_loads
 from .regularized_greedy import RegularizedGreedy, ReverseEntropy
 from .relaxation import Relaxation, relax
 from .repair import RepairPlan, plan, relabel, transfers

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['Array', 'Tuple', 'OPTIMALITY', 'ROUNDING', 'log', 'gap', 'ratio', 'Status', 'Scope', 'Infeasible', 'NotFound',
-           'TooLarge', 'number', 'seconds', 'whole', 'choice', 'finite', 'positions', 'labels_of', 'Clock',
-           'write_whole', 'Record', 'lowered', 'Result', 'door', 'instance', 'Progress', 'progress']
+           'TooLarge', 'number', 'seconds', 'whole', 'choice', 'finite', 'positions', 'labels_of', 'many', 'Clock',
+           'write_whole', 'strict_json', 'Record', 'lowered', 'Result', 'door', 'instance', 'Progress', 'progress']
 
 # %% ../../nbs/tools/01_answers.ipynb #33029b57
 #| code-fold: true
@@ -18,6 +18,7 @@ import os
 import sys
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from decimal import Decimal
@@ -590,6 +591,27 @@ def _label(label: Any) -> Any:
         return tuple(map(_label, label))
     return label if isinstance(label, str | int | float) else str(label)
 
+
+def many(count: int, what: str) -> str:
+    """A number with its noun, for messages.
+
+    Parameters
+    ----------
+    count : int
+    what : str
+        One of them; several have an s.
+
+    Returns
+    -------
+    str
+
+    Examples
+    --------
+    >>> many(1, "layer"), many(2000, "layer")
+    ('1 layer', '2,000 layers')
+    """
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
 # %% ../../nbs/tools/01_answers.ipynb #b2962d1e
 #| code-fold: true
 class Clock:
@@ -715,6 +737,59 @@ def _hashed(value: Any) -> int:
         return hash(frozenset((key, _hashed(item)) for key, item in value.items()))
     return 0 if _is_nan(value) else hash(value)
 
+# %% ../../nbs/tools/01_answers.ipynb #14192659
+#| code-fold: true
+def strict_json(text: str) -> Any:
+    """What a JSON text says, if no key stands twice in it and every number is a finite one.
+
+    Parameters
+    ----------
+    text : str
+
+    Returns
+    -------
+    dict, list, str, int, float, bool or None
+
+    Raises
+    ------
+    ValueError
+        Says where, or which key or number.
+
+    Examples
+    --------
+    >>> strict_json('{"a": 1, "a": 2}')
+    Traceback (most recent call last):
+    ValueError: the key 'a' occurs twice
+    """
+    try:
+        return json.loads(
+            text, object_pairs_hook=_once, parse_constant=_no_constant, parse_float=_fraction
+        )
+    except RecursionError:
+        raise ValueError("lists and objects stand too deep inside each other") from None
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    "A JSON object in which no key occurs twice."
+    result = dict(pairs)
+    if len(result) < len(pairs):
+        counts = Counter(key for key, _ in pairs)
+        raise ValueError(f"the key {counts.most_common(1)[0][0][:60]!r} occurs twice")
+    return result
+
+
+def _no_constant(text: str) -> NoReturn:
+    "JSON has no NaN; ours is a text."
+    raise ValueError(f"{text} is not JSON")
+
+
+def _fraction(text: str) -> float:
+    "A number with a point or an exponent."
+    value = float(text)
+    if abs(value) == np.inf:
+        raise ValueError(f"{_shown(text)} is larger than a computer's numbers")
+    return value
+
 # %% ../../nbs/tools/01_answers.ipynb #8b924337
 #| code-fold: true
 KINDS = {"f": "float", "i": "int", "u": "int", "b": "bool", "U": "text"}
@@ -794,25 +869,11 @@ def _read_record(kind: Any, given: Mapping[str, Any]) -> "Record":
             " (import the module of a type first)"
         )
     names = {f.name for f in fields(known) if f.init}
-    strange = sorted(set(given) - names - {"type"})
+    # what the command line adds for scripts, computed from the fields
+    strange = sorted(set(given) - names - {"type", "summary"})
     if strange:
         raise ValueError(f"{kind} has no field {', '.join(strange)}")
     return known(**{name: _decoded(given[name]) for name in names & set(given)})
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    "A JSON object in which no key occurs twice."
-    result = dict(pairs)
-    if len(result) < len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"the key {twice!r} occurs twice")
-    return result
-
-
-def _no_constant(text: str) -> NoReturn:
-    "JSON has no NaN; ours is a text."
-    raise ValueError(f"{text} is not JSON")
 
 # %% ../../nbs/tools/01_answers.ipynb #2578532e
 #| code-fold: true
@@ -917,7 +978,7 @@ class Record:
         """
         try:
             text = Path(path).read_bytes().decode("utf-8")
-            found = _decoded(json.loads(text, object_pairs_hook=_once, parse_constant=_no_constant))
+            found = _decoded(strict_json(text))
         except OSError:
             raise
         # whatever a constructor says about fields that do not fit

@@ -6,7 +6,7 @@
 __all__ = ['KB', 'MB', 'GB', 'KIB', 'MIB', 'GIB', 'SIZES', 'TIMES', 'a_size', 'a_time', 'Size', 'Time', 'Name', 'Count',
            'MOST_BYTES', 'MOST_DEPTH', 'MOST_SHOWN', 'MOST_NOTED', 'quantity', 'Mistake', 'BadFile', 'Kind', 'Number',
            'Whole', 'Quantity', 'Text', 'OneOf', 'Flag', 'Either', 'Entries', 'schema', 'Document', 'parse',
-           'read_text', 'load', 'required', 'fit', 'read', 'numbered', 'distinct']
+           'read_bytes', 'read_text', 'as_text', 'load', 'required', 'fit', 'read', 'numbered', 'distinct']
 
 # %% ../../nbs/tools/04_files.ipynb #01624da8
 #| code-fold: true
@@ -848,6 +848,37 @@ def parse(
 
 # %% ../../nbs/tools/04_files.ipynb #2c511b9a
 #| code-fold: true
+def read_bytes(path: str | PathLike, most_bytes: int = MOST_BYTES) -> bytes:
+    """The content of an ordinary file.
+
+    Parameters
+    ----------
+    path : str or Path
+    most_bytes : int
+        The largest size of the file.
+
+    Returns
+    -------
+    bytes
+
+    Raises
+    ------
+    BadFile
+        When it is no ordinary file, or too large.
+    OSError
+        When it cannot be opened.
+    """
+    path = Path(path)
+    nothing = Document(str(path), None)
+    if path.exists() and not path.is_dir() and not path.is_file():
+        nothing.refuse([((), 1, "is a device or a pipe", "an ordinary file")])
+    with path.open("rb") as file:
+        raw = file.read(most_bytes + 1)
+    if len(raw) > most_bytes:
+        nothing.refuse([((), 1, "is too large", f"at most {most_bytes:,} bytes")])
+    return raw
+
+
 def read_text(path: str | PathLike, most_bytes: int = MOST_BYTES) -> str:
     """The text of an ordinary file in UTF-8.
 
@@ -868,19 +899,24 @@ def read_text(path: str | PathLike, most_bytes: int = MOST_BYTES) -> str:
     OSError
         When it cannot be opened.
     """
-    path = Path(path)
-    nothing = Document(str(path), None)
-    if path.exists() and not path.is_dir() and not path.is_file():
-        nothing.refuse([((), 1, "is a device or a pipe", "an ordinary file")])
-    with path.open("rb") as file:
-        raw = file.read(most_bytes + 1)
-    if len(raw) > most_bytes:
-        nothing.refuse([((), 1, "is too large", f"at most {most_bytes:,} bytes")])
+    return as_text(read_bytes(path, most_bytes), str(Path(path)))
+
+
+def as_text(raw: bytes, name: str) -> str:
+    """Text from the bytes of a file in UTF-8, or `BadFile` with the line that is none.
+
+    Parameters
+    ----------
+    raw : bytes
+    name : str
+        What messages call it.
+    """
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
-        nothing.refuse([((), line, f"has the byte {raw[error.start]:#04x} here", "UTF-8")])
+        wrong = f"has the byte {raw[error.start]:#04x} here"
+        Document(name, None).refuse([((), line, wrong, "UTF-8")])
         raise
 
 
