@@ -106,18 +106,18 @@ def _held(physical: np.ndarray, experts: int, gpus: int) -> np.ndarray:
 def _in_place(old: np.ndarray, new: np.ndarray, gpus: int) -> np.ndarray:
     "The new map (layers, n), each GPU's slots in an order in which experts that stay keep theirs."
     layers, n = old.shape
-    before, after = old.reshape(layers, gpus, -1), new.reshape(layers, gpus, -1).copy()
-    stays = (before[:, :, :, None] == after[:, :, None, :]) & (before >= 0)[..., None]
+    before, after = old.reshape(layers * gpus, -1), new.reshape(layers * gpus, -1).copy()
+    rows = np.flatnonzero((before != after).any(axis=1))
+    was, now = before[rows], after[rows]
+    stays = (was[:, :, None] == now[:, None, :]) & (was >= 0)[:, :, None]
     # of equal experts on a GPU, in a map that is not legal, the first in either map
+    stays &= np.cumsum(stays, axis=1) == 1
     stays &= np.cumsum(stays, axis=2) == 1
-    stays &= np.cumsum(stays, axis=3) == 1
-    moves = (stays.any(axis=3) & (before != after)).any(axis=2)
-    for layer, gpu in np.argwhere(moves):
-        was, now, same = before[layer, gpu], after[layer, gpu], stays[layer, gpu]
-        kept = same.any(axis=1)
-        row = np.where(kept, was, -1)
-        row[~kept] = now[~same.any(axis=0)]
-        after[layer, gpu] = row
+    moves = (stays.any(axis=2) & (was != now)).any(axis=1)
+    for i in np.flatnonzero(moves):
+        kept = stays[i].any(axis=1)
+        after[rows[i], kept] = was[i, kept]
+        after[rows[i], ~kept] = now[i, ~stays[i].any(axis=0)]
     return after.reshape(layers, n)
 
 # %% ../../nbs/experts/17_repair.ipynb #4d1df730
@@ -475,7 +475,10 @@ def _tried(
     search: tuple,
 ) -> list[_Point]:
     "Every map that a few ways of repair pass through; more ways, while none keeps the limit."
-    points: list[_Point] = []
+    t = _Layer(start, old, loads)
+    points = [_Point(t.moved, float(t.load.max()), [], 0)]
+    if points[0].top <= limit * (1 + _EXACT):
+        return points
 
     def go(need: np.ndarray | None, price: float = 2.0, replay: tuple = ()) -> _Run:
         return _go(points, _Layer(start, old, loads), limit, search, need, price, replay)
@@ -1054,6 +1057,13 @@ def _sizes(expert_bytes: Any, layers: int) -> np.ndarray | None:
     return each
 
 
+def _targets(base: ReplicaPlan, slack: float) -> np.ndarray:
+    "Largest GPU loads (layers,) with which a repair is content; see the formula of the chapter."
+    top, bound = base.gpu_loads.max(axis=1), base.bounds
+    best = np.where(top <= (1 + slack / 2) * bound, (1 + slack / 5) * bound, np.inf)
+    return (1 + slack) * np.minimum(top, best)
+
+
 def _check_room(left: int, s: int, experts: int, gpus: int) -> None:
     "Refuse GPUs that cannot hold all experts."
     if left * s >= experts:
@@ -1126,8 +1136,12 @@ class _Task:
         self.held = _held(self.old, self.loads.shape[1], self.gpus)
         self.least = transfers_at_least(self.old, self.loads, self.gpus, self.limits)
         self.search = _searches(self.old.size)
-        self.best = replica_counts(self.loads, self.old.shape[1], self.gpus)
-        self.rebuilt = self.base.counts
+        # a rebuilt map has the best counts, unless others gave a better one
+        self.rebuilt, self.best = self.base.counts, self.base.counts
+        other = np.isin(self.base.steps, ("copies", "program"))
+        if other.any():
+            n = self.old.shape[1]
+            self.best[other] = replica_counts(self.loads[other], n, self.gpus)
 
     def points(self, layer: int, start: np.ndarray) -> list[_Point]:
         "All maps of one layer that were found, the start among them."
@@ -1166,7 +1180,7 @@ def _found(physical: np.ndarray, held: np.ndarray, w: np.ndarray) -> _Point:
 
 
 _SEEN = [0]  # slots repaired by this process
-_PAYS = 50_000  # of them, before machine code is made
+_PAYS = 500_000  # of them, before machine code is made: so many cost as much time as making it
 
 
 def _searches(slots: int) -> tuple:
@@ -1265,7 +1279,8 @@ def plan(
         The map that runs, or a plan that has it; -1 is an empty slot, as on a GPU that has joined.
         Experts that stand twice on a GPU are taken off first. Without it, `rebuild`.
     slack : float
-        Stop once no GPU's load is above (1 + slack) times the largest of a rebuilt map.
+        Stop once no GPU's load is above (1 + slack) times the largest of a rebuilt map, which is
+        counted as a fifth of the slack above its bound when it is within a half.
     max_transfers : int, optional
         Transfers of all layers together, at most.
     max_bytes : float, optional
@@ -1315,6 +1330,7 @@ def plan(
     >>> shift.moves.tolist()
     [[0, 2, 2, 0, 0], [0, 2, 2, 1, 1]]
     """
+    slack = number(slack, "slack", least=0)
     if old is None:
         only = {"max_transfers": max_transfers, "max_bytes": max_bytes}
         only |= {"lost": None if np.size(lost) == 0 else lost, "fallback": fallback or None}
@@ -1327,19 +1343,19 @@ def plan(
     clock = Clock(time_limit)
     checked = check_loads(loads, ndim=2)
     gpus, nodes = whole(gpus, "gpus", least=1), whole(nodes, "nodes", least=1)
-    slack = number(slack, "slack", least=0)
     before, left = _left(checked, gpus, redundant, nodes, old, lost)
     each = _sizes(expert_bytes, len(before))
     most = _most(max_transfers, max_bytes, each)
     if choice(policy, "policy", POLICIES) != "global":
-        raise ValueError("policy is 'hierarchical' with old; a repair knows 'global' only")
+        raise ValueError(
+            "policy is 'hierarchical' with old; a repair knows 'global' only: leave old out to"
+            " rebuild, or repair each node as a plan of its own"
+        )
     # nodes that have lost GPUs are no longer alike
     kept = (nodes, groups) if left.size == gpus else (1, 1)
-    # a rebuilt map much nearer to its bound than the slack would cost time for nothing
-    near = max(1e-3, slack / 10)
     size = (left.size, before.shape[1] - checked.shape[1], *kept, "global", exact)
-    base = rebuild(loads, *size, clock.left(), near, verbose)
-    limits = (1 + slack) * base.gpu_loads.max(axis=1)
+    base = rebuild(loads, *size, clock.left(), max(1e-3, slack / 2), verbose)
+    limits = _targets(base, slack)
     node = left // (gpus // nodes)
     task = _Task(before, base, limits, left, node, exact, fallback, clock)
     return _repaired(task, slack, most, each)

@@ -157,6 +157,12 @@ def test_dispersion_by_counting(times, window):
     assert dispersion(t + 1000, window) == dispersion(t, window)
 
 
+def test_one_window_is_too_few():
+    with pytest.raises(ValueError, match="two windows"):
+        dispersion([0.0, 1.5, 1.9], 1.0)
+    assert dispersion([0.0, 1.5, 2.0], 1.0) == 0
+
+
 def test_dispersion_of_known_processes():
     rng = np.random.default_rng(2)
     poisson = np.cumsum(rng.exponential(0.1, 200_000))
@@ -233,6 +239,8 @@ def test_infeasible_targets_and_too_few_gpus():
         staff_trace(t, s, wait=0.5, share=1.0, most=3)
     assert caught.value.nearest == 4
     assert staff_trace(t, s, wait=0.5, share=1.0, most=4).gpus == 4
+    with pytest.raises(Infeasible, match="most is 0"):
+        staff_trace(t, s, wait=0.5, most=0)
 
 
 @pytest.mark.parametrize(
@@ -245,6 +253,7 @@ def test_infeasible_targets_and_too_few_gpus():
         ([0, inf], [1, 1], "finite"),
         ([[0, 1]], [[1, 1]], "dimensions"),
         ([0, 1], [1e308, 1e308], "float"),
+        ([0, 1.7e308], [1e308, 1], "float"),
     ],
 )
 def test_bad_traces(arrivals, services, match):
