@@ -9,6 +9,7 @@ __all__ = ['ENGINES', 'MOST_EXPERTS', 'EngineRules', 'ExpertMap', 'read_map', 'c
 # %% ../../nbs/experts/18_maps.ipynb #038bb73d
 #| code-fold: true
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from os import PathLike, fspath
@@ -55,7 +56,7 @@ ENGINES = {
         "--init-expert-location FILE --ep-num-redundant-experts N",
         (".json",),
         "all hidden layers",
-        ("only_key",),
+        ("only_key", "layers_in_a_row"),
     ),
     "vllm": EngineRules(
         "eplb_config.initial_expert_map_path, proposed in pull request 49572; released versions"
@@ -154,8 +155,11 @@ class ExpertMap(Record):
         if physical.max() > MOST_EXPERTS:
             raise ValueError(f"physical holds {physical.max()}; that is nobody's number")
         rows = tuple(range(len(physical))) if len(self.layers) == 0 else tuple(self.layers)
+        rows = tuple(whole(layer, "layers") for layer in rows)
         if len(rows) != len(physical):
             raise ValueError(f"layers has {len(rows)} numbers for {len(physical)} rows")
+        if any(a >= b for a, b in zip(rows, rows[1:])):
+            raise ValueError("layers must be numbers that ascend")
         gpus = None if self.gpus is None else whole(self.gpus, "gpus", least=1)
         self._put(physical=physical, gpus=gpus, layers=rows)
         super().__post_init__()
@@ -163,7 +167,7 @@ class ExpertMap(Record):
     def summary(self) -> str:
         """One line: where it is from, how large it is, and what is odd."""
         layers, n = self.physical.shape
-        where = "" if self.gpus is None else f" on {self.gpus} GPUs"
+        where = "" if self.gpus is None else f" on {many(self.gpus, 'GPU')}"
         said = "".join(f"; {remark}" for remark in self.remarks)
         return f"{self.source}: {many(layers, 'layer')}, {many(n, 'slot')}{where}{said}"
 
@@ -219,10 +223,12 @@ def _map_of_tensorrt(found: dict, name: str) -> ExpertMap:
     given = found["initial_global_assignments"]
     if not isinstance(given, dict) or not given:
         raise ValueError(f"{name}: initial_global_assignments must hold a list under each layer")
-    try:
-        rows = {int(layer): ids for layer, ids in given.items()}
-    except ValueError as error:
-        raise ValueError(f"{name}: a layer's number is none: {error}") from None
+    wrong = next((k for k in given if not re.fullmatch("0|[1-9][0-9]{0,5}", str(k))), None)
+    if wrong is not None:
+        raise ValueError(
+            f"{name}: {str(wrong)[:40]!r} is no layer's number; these are 0, 1, 2, ..."
+        )
+    rows = {int(layer): ids for layer, ids in given.items()}
     numbers = sorted(rows)
     physical = whole_numbers([rows[i] for i in numbers], name)
     if found.get("num_slots") != physical.shape[-1]:
@@ -331,10 +337,12 @@ def _rule_few_spares(read: ExpertMap, experts: int, gpus: int, old: Any) -> list
 
 
 def _rule_layers_in_a_row(read: ExpertMap, experts: int, gpus: int, old: Any) -> list[str]:
-    "TensorRT-LLM looks for each MoE layer's number."
-    first, last = int(read.layers[0]), int(read.layers[-1])
-    lost = sorted(set(range(first, last + 1)) - set(map(int, read.layers)))
-    return [f"layer {layer} is missing between layers {first} and {last}" for layer in lost]
+    "TensorRT-LLM looks for each MoE layer's number; in SGLang's file a row is known by its place."
+    return [
+        f"layer {a + 1} is missing between layers {a} and {b}"
+        for a, b in zip(read.layers, read.layers[1:])
+        if b > a + 1
+    ]
 
 
 def _rule_kept_slots(read: ExpertMap, experts: int, gpus: int, old: Any) -> list[str]:
@@ -480,7 +488,7 @@ def write_map(
     engine: str = "sglang",
     experts: int | None = None,
     gpus: int | None = None,
-    dense: int = 0,
+    dense: int | None = None,
     old: Any = None,
 ) -> None:
     """Write a map in an engine's form, after every check, whole or not at all.
@@ -498,9 +506,9 @@ def write_map(
         Experts of a layer; not needed for a plan.
     gpus : int, optional
         GPUs; not needed for a plan, or a map that knows them.
-    dense : int
+    dense : int, optional
         Layers without experts before the first row: rows ``0, 1, 2, ...`` for SGLang, the number
-        of the first layer for TensorRT-LLM.
+        of the first layer for TensorRT-LLM. A map that was read knows its first layer; else none.
     old : plan, ExpertMap, array_like or path_like, optional
         The map in use; see `check_map`.
 
@@ -530,7 +538,8 @@ def write_map(
     m = _known(experts, "experts", _experts_of(plan))
     d = _known(gpus, "gpus", read.gpus)
     check_map(read, m, d, engine=engine, old=old)
-    write_whole(file, _WRITERS[engine](read.physical, m, d, whole(dense, "dense", most=10_000)))
+    first = whole(read.layers[0] if dense is None else dense, "dense", most=10_000)
+    write_whole(file, _WRITERS[engine](read.physical, m, d, first))
 
 
 def _known(given: int | None, name: str, own: int | None) -> int:

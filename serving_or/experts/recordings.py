@@ -196,6 +196,8 @@ def _read_arrays(named: list[tuple[str, Any]], asked: _Asked) -> _Seen:
     name, value = _only(named)
     if isinstance(value, dict):
         keys = [k for k in ("weight", "loads") if k in value] or list(value)
+        if len(keys) > 1:
+            raise ValueError(f"{name} holds weight and loads; one of them must be left out")
         value = value[keys[0]]
     array = from_torch(value)
     small = isinstance(array, np.ndarray) and array.dtype.kind == "u" and array.itemsize < 4
@@ -275,7 +277,8 @@ def _read_window(named: list[tuple[str, Any]], asked: _Asked) -> _Seen:
         mine = whole_numbers(value["physical_to_logical_map"], f"{name}: the map")
         if table is not None and (not np.array_equal(table, mine) or x.shape != total.shape):
             raise ValueError(f"{name} has another map or window than the files before it")
-        rank = int(_counts(value.get("rank", len(ranks)), "rank", (0,)))
+        said_rank = np.asarray(value.get("rank", len(ranks)))
+        rank = whole(said_rank.item() if said_rank.ndim == 0 else None, "rank", most=MOST_EXPERTS)
         if rank in ranks:
             raise ValueError(f"{name}: rank {rank} is there twice")
         total, table = x if total is None else total + x, mine
@@ -290,7 +293,8 @@ def _read_window(named: list[tuple[str, Any]], asked: _Asked) -> _Seen:
 
 def _read_lines(named: list[tuple[str, Any]], asked: _Asked) -> _Seen:
     "A line a step: loads of experts, or of slots with the map of that step."
-    name, lines = _only(named)
+    name, value = _only(named)
+    lines = value if isinstance(value, list) else [value]
     steps, maps = [], []
     for i, line in enumerate(lines):
         if "logical_expert_load" in line:
@@ -314,8 +318,8 @@ def _read_routed(named: list[tuple[str, Any]], asked: _Asked) -> _Seen:
     if len({x.shape for x, _ in counted}) > 1:
         raise ValueError(f"{named[0][0]} has answers with different numbers of layers")
     padding = sum(empty for _, empty in counted)
-    said = ["a step is an answer; the last token of each is routed nowhere"]
-    said += [f"{padding} places are padding"] if padding else []
+    said = ["a step is an answer, or its prompt; the last token of each is routed nowhere"]
+    said += [f"padding in {many(padding, 'place')}"] if padding else []
     return _Seen(np.array([x for x, _ in counted]), said)
 
 
@@ -387,8 +391,8 @@ def _read_megatron(named: list[tuple[str, Any]], asked: _Asked) -> _Seen:
     m = _needed(asked.experts)
     counts: dict[tuple, Any] = {}
     seen: dict[tuple, set] = defaultdict(set)
-    for name, lines in named:
-        for i, line in enumerate(lines):
+    for name, value in named:
+        for i, line in enumerate(value if isinstance(value, list) else [value]):
             at = f"{name}, line {i + 1}"
             ids = whole_numbers(line["top_indices"], f"{at}: top_indices")
             if ids.shape != (line.get("num_tokens"), line.get("topk")):
@@ -467,8 +471,8 @@ def _every(*keys: str) -> Callable[[list], bool]:
 def _in_lines(*keys: str) -> Callable[[list], bool]:
     "Every file has lines, or is a line, with one of these keys."
     return lambda values: all(
-        isinstance(v, list) and v and all(isinstance(x, dict) and set(keys) & set(x) for x in v)
-        for v in values
+        lines and all(isinstance(x, dict) and set(keys) & set(x) for x in lines)
+        for lines in (v if isinstance(v, list) else [v] for v in values)
     )
 
 

@@ -1315,6 +1315,7 @@ def plan(
     >>> shift.moves.tolist()
     [[0, 2, 2, 0, 0], [0, 2, 2, 1, 1]]
     """
+    slack = number(slack, "slack", least=0)
     if old is None:
         only = {"max_transfers": max_transfers, "max_bytes": max_bytes}
         only |= {"lost": None if np.size(lost) == 0 else lost, "fallback": fallback or None}
@@ -1327,7 +1328,6 @@ def plan(
     clock = Clock(time_limit)
     checked = check_loads(loads, ndim=2)
     gpus, nodes = whole(gpus, "gpus", least=1), whole(nodes, "nodes", least=1)
-    slack = number(slack, "slack", least=0)
     before, left = _left(checked, gpus, redundant, nodes, old, lost)
     each = _sizes(expert_bytes, len(before))
     most = _most(max_transfers, max_bytes, each)

@@ -129,7 +129,7 @@ class BatchingServer(Record):
     """What a replica does at a rate; made by `batching_server`.
 
     All times are in seconds. At a rate of ``engine.capacity`` or more the queue grows without end:
-    waits are infinite, and no request is good that must not wait.
+    waits are infinite, and no request meets a target for its first token.
 
     Parameters
     ----------

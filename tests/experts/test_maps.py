@@ -363,3 +363,50 @@ def test_the_table_of_engines_is_what_the_code_runs_on():
     assert set(ENGINES) == set(maps._WRITERS)
     used = {rule for engine in ENGINES.values() for rule in engine.rules}
     assert used == set(maps._RULES)
+
+
+# Layers' numbers
+
+
+TRT = "num_slots: 2\ninitial_global_assignments:\n"
+
+
+@pytest.mark.parametrize("key", ["03", "-3", "1_0", "1.0", "x", "1234567", "\u0663"])
+def test_a_layer_number_that_is_none(tmp_path, key):
+    (tmp_path / "map").write_text(f"{TRT}  3: [0, 1]\n  {key}: [1, 0]\n")
+    with pytest.raises(ValueError, match="no layer's number"):
+        read_map(tmp_path / "map")
+
+
+def test_a_layer_that_stands_twice(tmp_path):
+    (tmp_path / "map").write_text(f"{TRT}  3: [0, 1]\n  3: [1, 0]\n")
+    with pytest.raises(ValueError, match="stands here again"):
+        read_map(tmp_path / "map")
+
+
+def test_rows_that_are_far_apart_are_told_and_not_counted(tmp_path):
+    (tmp_path / "map").write_text(f"{TRT}  0: [0, 1]\n  999999: [1, 0]\n")
+    check_map(tmp_path / "map", 2, 2)
+    for engine in ("tensorrt-llm", "sglang"):
+        with pytest.raises(ValueError, match="layer 1 is missing between layers 0 and 999999"):
+            check_map(tmp_path / "map", 2, 2, engine=engine)
+
+
+@pytest.mark.parametrize("layers", [(3, 3), (4, 3), ("a", 3), (1.5, 3), (0,)])
+def test_numbers_of_rows(layers):
+    with pytest.raises(ValueError, match="layers"):
+        ExpertMap(PLAN, layers=layers)
+
+
+def test_a_map_that_knows_its_first_layer_keeps_it(tmp_path):
+    read = ExpertMap(PLAN, gpus=3, layers=(3, 4))
+    write_map(read, tmp_path / "map.yaml", "tensorrt-llm", experts=4)
+    again = read_map(tmp_path / "map.yaml")
+    assert again.layers == (3, 4)
+    write_map(again, tmp_path / "map.json", "sglang", experts=4, gpus=3)
+    rows = read_map(tmp_path / "map.json").physical
+    assert np.array_equal(rows[3:], PLAN) and np.array_equal(rows[:3], [[0, 1, 2, 3, 0, 1]] * 3)
+    write_map(again, tmp_path / "map.yaml", "tensorrt-llm", experts=4, gpus=3, dense=1)
+    assert read_map(tmp_path / "map.yaml").layers == (1, 2)
+    write_map(again, tmp_path / "map.json", "vllm-ascend", experts=4, gpus=3)
+    assert np.array_equal(read_map(tmp_path / "map.json").physical, PLAN)

@@ -325,3 +325,56 @@ def test_objects_of_the_right_names_and_the_wrong_things(tmp_path_factory, value
     text = json.dumps(value)
     file.write_text(f"{text}\n{text}" if in_lines else text)
     only_documented(file)
+
+
+# Small mistakes of makers
+
+
+def refused(tmp_path, value, told, **more):
+    (tmp_path / "file").write_text(json.dumps(value))
+    with pytest.raises(ValueError, match=told):
+        read_loads(tmp_path / "file", **more)
+
+
+def test_one_line_is_a_line(tmp_path):
+    line = {"step": 0, "layer": 1, "rank": 0, "num_tokens": 1, "topk": 2, "top_indices": [[0, 3]]}
+    (tmp_path / "a").write_text(json.dumps(line))
+    read = read_loads(tmp_path / "a", experts=4)
+    assert read.source == "Megatron router trace" and read.total.tolist() == [[1, 0, 0, 1]]
+    line = {"expert_load_pass": [[1, 2, 3]], "physical_to_logical_map": [[0, 1, 0]]}
+    (tmp_path / "a").write_text(json.dumps(line))
+    assert read_loads(tmp_path / "a").total.tolist() == [[4, 2]]
+
+
+def test_ranks_are_whole(tmp_path):
+    made = {"expert_load_window": [[[3, 1]]], "physical_to_logical_map": [[0, 1]]}
+    for rank in (0.5, -1, True, "0", [0], None, 10**7):
+        refused(tmp_path, made | {"rank": rank}, "rank")
+    np.savez(tmp_path / "a.npz", **{k: np.array(v) for k, v in made.items()}, rank=np.array(0))
+    assert read_loads(tmp_path / "a.npz", gpus=1).total.tolist() == [[3, 1]]
+
+
+def test_two_arrays_of_loads(tmp_path):
+    refused(tmp_path, {"weight": [[1, 2]], "loads": [[3, 4]]}, "one of them must be left out")
+
+
+def test_slots_and_maps_that_do_not_fit(tmp_path):
+    made = {"expert_load_window": [[[3, 1]]], "physical_to_logical_map": [[0, 1]]}
+    refused(tmp_path, made | {"physical_to_logical_map": [[0, -1]]}, "calls empty")
+    refused(tmp_path, made | {"physical_to_logical_map": [[-1, -1]]}, "experts -1 to -1")
+    refused(tmp_path, made | {"physical_to_logical_map": [[0, -2]]}, "experts -2 to 0")
+    refused(tmp_path, made | {"physical_to_logical_map": [[0, 1, 2]]}, "a map of shape")
+    refused(tmp_path, made, "experts 0 to 1, of 1", experts=1)
+    # an empty slot without tokens is no harm
+    made["expert_load_window"] = [[[3, 0]]]
+    (tmp_path / "file").write_text(json.dumps(made | {"physical_to_logical_map": [[1, -1]]}))
+    assert read_loads(tmp_path / "file").total.tolist() == [[0, 3]]
+
+
+def test_padding_is_counted_apart(tmp_path):
+    ids = np.array([[[0, -1]], [[2, 1]]])
+    (tmp_path / "file").write_text(json.dumps({"routed_experts": ids.tolist()}))
+    read = read_loads(tmp_path / "file", experts=3)
+    assert read.total.tolist() == [[1, 1, 1]] and "padding in 1 place" in read.summary()
+    refused(tmp_path, {"routed_experts": [[[0, -2]]]}, "holds expert -2", experts=3)
+    refused(tmp_path, {"routed_experts": [[[0, 3]]]}, "holds expert 3", experts=3)

@@ -157,6 +157,12 @@ def test_dispersion_by_counting(times, window):
     assert dispersion(t + 1000, window) == dispersion(t, window)
 
 
+def test_one_window_is_too_few():
+    with pytest.raises(ValueError, match="two windows"):
+        dispersion([0.0, 1.5, 1.9], 1.0)
+    assert dispersion([0.0, 1.5, 2.0], 1.0) == 0
+
+
 def test_dispersion_of_known_processes():
     rng = np.random.default_rng(2)
     poisson = np.cumsum(rng.exponential(0.1, 200_000))
@@ -205,6 +211,10 @@ def test_a_plan_of_ones_own():
     assert plan.summary() and plan.plot() and len(plan.to_frame()) == 4
     with pytest.raises(ValueError, match="at least 2"):
         TraceStaffing(t, s, gpus=1, wait=1.0, share=1.0)
+    # without any GPU nobody is served, whatever the promise
+    with pytest.raises(ValueError, match="gpus is 0"):
+        TraceStaffing(t, s, gpus=0, wait=1.0, share=0.0)
+    assert staff_trace(t, s, wait=1.0, share=0.0).gpus == 1
     assert staff_trace([], [], 1.0).value == 0 and staff_trace([], [], 1.0).waits.size == 0
     one = staff_trace([5.0], [3.0], 0.0)
     assert one.gpus == 1 and one.status == "optimal" and one.before.tolist() == [inf]
@@ -241,6 +251,7 @@ def test_infeasible_targets_and_too_few_gpus():
         ([0, inf], [1, 1], "finite"),
         ([[0, 1]], [[1, 1]], "dimensions"),
         ([0, 1], [1e308, 1e308], "float"),
+        ([0, 1.7e308], [1e308, 1], "float"),
     ],
 )
 def test_bad_traces(arrivals, services, match):

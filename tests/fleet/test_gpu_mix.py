@@ -21,6 +21,7 @@ from serving_or.fleet.gpu_mix import (
     mix_for,
     mix_program,
     price_bound,
+    price_of,
     prices_for,
     read_fleet,
     roofline,
@@ -127,6 +128,15 @@ def test_any_prices_prove_a_bound_and_the_best_are_the_relaxation(seed):
     for _ in range(5):
         guess = np.where(limited, rng.exponential(1.0, len(limited)) * (rng.random() < 0.8), 0)
         assert price_bound(fleet, guess) <= relaxed.value * (1 + 1e-9) + 1e-9
+    # the prices of one demand and stock bound the relaxation of every other
+    pi = np.where(np.isfinite(price_of(fleet, w)), price_of(fleet, w), 0)
+    for _ in range(3):
+        demand = fleet.demand * rng.choice([0, 0.5, 1, 2], len(fleet.demand))
+        stock = np.maximum(fleet.stock + rng.integers(-1, 3, len(limited)), 0)
+        other = solve(mix_program(replace(fleet, demand=demand, stock=stock)), relaxed=True)
+        paid = (demand - fleet.demand) @ pi - (stock[limited] - fleet.stock[limited]) @ w[limited]
+        if other.status == "optimal":
+            assert other.value >= relaxed.value + paid - 1e-6 * (1 + abs(relaxed.value) + abs(paid))
 
 
 @pytest.mark.parametrize("seed", range(cases(1000, 60)))
@@ -238,6 +248,12 @@ def test_a_load_within_rounding_of_whole_gpus_is_told_the_same_everywhere(over, 
         ) as error:
             mix(*call, [whole])
         assert error.value.nearest.tolist() == [count]
+
+
+def test_large_classes_choose_first():
+    "The small one first would take the GPU that the large one cannot do without."
+    count, share = greedy(Fleet([1, 3], [[1, 1], [1, 0]], [1, 5], [3, 1]), np.zeros(2))
+    assert count.tolist() == [3, 1] and share.tolist() == [[0, 1], [1, 0]]
 
 
 def test_largest_multiple_of_the_demand():

@@ -80,6 +80,22 @@ def test_the_tail_of_the_wait_is_a_sum_of_completions(engine, load, t):
 
 
 @settings(max_examples=cases(1000), deadline=None)
+@given(engines, loads, st.floats(0, 5), st.integers(0, 12), st.booleans())
+def test_goodput_is_a_sum_over_what_a_request_finds(engine, load, spare, steps, first):
+    server = batching_server(engine, load * engine.capacity)
+    p, N = solved(engine, server.rate), engine.batch
+    begins = engine.itl(np.minimum(np.arange(len(p)) + 1, N))
+    # between the steps of two sizes of the batch, and beyond all
+    each = float(engine.itl(steps + 0.5)) if steps else 0.0
+    good = p * (begins <= each)
+    if first:
+        late = server.late(spare) / max(server.waiting, 1e-300)
+        good[N:] *= 1 - late if p[N:].any() else 1.0
+    found = server.goodput(engine.prefill + spare if first else None, each)
+    assert np.isclose(found, server.rate * good.sum(), rtol=1e-7, atol=1e-9 * server.rate)
+
+
+@settings(max_examples=cases(1000), deadline=None)
 @given(engines, loads, loads, st.floats(0, 3), st.floats(0, 3))
 def test_all_latencies_rise_with_the_rate(engine, one, two, ttft, tpot):
     low, high = (batching_server(engine, x * engine.capacity) for x in sorted((one, two)))
@@ -154,11 +170,13 @@ def test_exactly_in_fractions():
     st.floats(1.001, 4),
     st.floats(1.001, 4),
     st.sampled_from([None, 0.5, 0.9, 0.99]),
+    st.sampled_from([None, 1.01, 1.5, 3]),
 )
-def test_the_fewest_replicas_are_found(engine, busy, slow, slower, share):
+def test_the_fewest_replicas_are_found(engine, busy, slow, slower, share, longer):
     alone = batching_server(engine, 0)
     rate = busy * engine.capacity
     targets = {"ttft": slow * alone.ttft + 1e-3, "tpot": slower * alone.tpot, "share": share}
+    targets["response"] = longer and longer * alone.response
     try:
         answer = fewest_replicas(engine, rate, **targets)
     except Infeasible:
@@ -168,7 +186,7 @@ def test_the_fewest_replicas_are_found(engine, busy, slow, slower, share):
     assert answer.status == "optimal" and answer.value == answer.bound == n
 
     def meets(server):
-        if not server.stable:
+        if not server.stable or server.response > (targets["response"] or np.inf):
             return False
         if share is None:
             return server.ttft <= targets["ttft"] and server.tpot <= targets["tpot"]
