@@ -90,8 +90,9 @@ def fewest():
 
 def run():
     print("from an old map: transfers, balance, the same in the next window, second copies")
-    slow = generate_experts(58, 256, 9, 1_000_000, switch=0, spike=0, seed=0).loads
-    compared("slow drift", slow.astype(float), 32, 32)
+    for seed in range(3):
+        slow = generate_experts(58, 256, 9, 1_000_000, switch=0, spike=0, seed=seed).loads
+        compared(f"slow drift, seed {seed}", slow.astype(float), 32, 32)
     esft = load_experts(window=4).loads.astype(float)
     compared("ESFT", esft, 8, 8)
     compared("ESFT", esft, 16, 16)
