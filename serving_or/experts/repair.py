@@ -80,8 +80,7 @@ def _arrivals(old: np.ndarray, new: np.ndarray) -> np.ndarray:
     "Pairs (layers,) that hold in ``new`` and not in ``old``, both (layers, D, m)."
     return np.count_nonzero(new & ~old, axis=(1, 2)).astype(np.int64)
 
-# %% ../../nbs/experts/17_repair.ipynb #0d35298e
-#| code-fold: true
+
 def _map(physical: Any, name: str, gpus: int, shape: tuple | None = None) -> np.ndarray:
     "A physical map as int64, at least -1 everywhere; its slots can be shared by the GPUs."
     given = finite(physical, name, ndim=2, least=-1, whole=True, shape=shape)
@@ -306,59 +305,7 @@ def _most_wanted(t: _Layer, need: np.ndarray, limit: float) -> tuple | None:
     after = np.maximum(t.load[h] - t.share[x] + t.w[f] / (t.c[f] + 1), limit)
     return False, int(p[(after + t.share[x] / (t.c[x] - 1)).argmin()]), f
 
-# %% ../../nbs/experts/17_repair.ipynb #15935144
-_EXACT = 1e-12  # relative; loads closer than this differ by rounding
-_TINY = float(np.finfo(float).tiny)
 
-
-@dataclass
-class _Run:
-    "Operations, and (transfers, largest load) before them and after each."
-
-    operations: list[tuple]
-    points: list[tuple[int, float]]
-    # how many operations another price of a swap would have chosen too, where it would not all
-    fork: int | None = None
-
-
-def _improve(
-    t: _Layer,
-    limit: float,
-    price: float = 2.0,
-    need: np.ndarray | None = None,
-    most: float = np.inf,
-    search: tuple = (_best_swap, _best_copy),
-) -> _Run:
-    "Operations until no GPU is above the limit, or none helps."
-    run = _Run([], [(t.moved, float(t.load.max()))])
-    for _ in range(20 * t.P.size):
-        g = int(t.load.argmax())
-        top = float(t.load[g])
-        if top <= limit * (1 + _EXACT) or t.moved >= most:
-            break
-        operation = None if need is None else _most_wanted(t, need, limit)
-        if operation is None:
-            need, operation = None, _next(t, g, limit, price, run, search)
-        if operation is None:
-            break
-        t.play(operation)
-        run.operations.append(operation)
-        run.points.append((t.moved, float(t.load.max())))
-    return run
-
-
-def _next(t: _Layer, g: int, limit: float, price: float, run: _Run, search: tuple) -> tuple | None:
-    "The operation with the largest gain, where the gain of a swap is divided by its price."
-    (a, swap), (b, copy) = (find(t, g, limit) for find in search)
-    if max(a, b) > _EXACT * t.load[g]:
-        if run.fork is None and a / 2 <= b < a:
-            run.fork = len(run.operations)
-        return swap if a / price > b else copy
-    fuller, operation = _gentlest(t, g)
-    return operation if fuller < t.load[g] * (1 - _EXACT) else None
-
-# %% ../../nbs/experts/17_repair.ipynb #ffe99f4b
-#| code-fold: true
 def _swap_loops(P, share, load, held, s, g, limit):
     "`_best_swap` as loops."
     best, p, q = 0.0, -1, -1
@@ -430,6 +377,57 @@ def _compiled() -> tuple[Callable, Callable] | None:
         return gain, (False, p, f)
 
     return swap, copy
+
+# %% ../../nbs/experts/17_repair.ipynb #15935144
+_EXACT = 1e-12  # relative; loads closer than this differ by rounding
+_TINY = float(np.finfo(float).tiny)
+
+
+@dataclass
+class _Run:
+    "Operations, and (transfers, largest load) before them and after each."
+
+    operations: list[tuple]
+    points: list[tuple[int, float]]
+    # how many operations another price of a swap would have chosen too, where it would not all
+    fork: int | None = None
+
+
+def _improve(
+    t: _Layer,
+    limit: float,
+    price: float = 2.0,
+    need: np.ndarray | None = None,
+    most: float = np.inf,
+    search: tuple = (_best_swap, _best_copy),
+) -> _Run:
+    "Operations until no GPU is above the limit, or none helps."
+    run = _Run([], [(t.moved, float(t.load.max()))])
+    for _ in range(20 * t.P.size):
+        g = int(t.load.argmax())
+        top = float(t.load[g])
+        if top <= limit * (1 + _EXACT) or t.moved >= most:
+            break
+        operation = None if need is None else _most_wanted(t, need, limit)
+        if operation is None:
+            need, operation = None, _next(t, g, limit, price, run, search)
+        if operation is None:
+            break
+        t.play(operation)
+        run.operations.append(operation)
+        run.points.append((t.moved, float(t.load.max())))
+    return run
+
+
+def _next(t: _Layer, g: int, limit: float, price: float, run: _Run, search: tuple) -> tuple | None:
+    "The operation with the largest gain, where the gain of a swap is divided by its price."
+    (a, swap), (b, copy) = (find(t, g, limit) for find in search)
+    if max(a, b) > _EXACT * t.load[g]:
+        if run.fork is None and a / 2 <= b < a:
+            run.fork = len(run.operations)
+        return swap if a / price > b else copy
+    fuller, operation = _gentlest(t, g)
+    return operation if fuller < t.load[g] * (1 - _EXACT) else None
 
 # %% ../../nbs/experts/17_repair.ipynb #fa6aa100
 #| code-fold: true
@@ -614,7 +612,6 @@ def _fewest(old: np.ndarray, experts: int, gpus: int) -> np.ndarray:
     return np.maximum(empty, (~held.any(axis=1)).sum(axis=1))
 
 # %% ../../nbs/experts/17_repair.ipynb #e4b457a8
-#| code-fold: true
 def _moves(
     old: np.ndarray, new: np.ndarray, experts: int, gpus: int, node: np.ndarray
 ) -> np.ndarray:
@@ -634,7 +631,7 @@ def _moves(
         moves.append((layer, expert, *(source if source.size else [-1]), target, slot))
     return np.array(moves, np.int64).reshape(-1, 5)
 
-# %% ../../nbs/experts/17_repair.ipynb #e685a037
+
 def transfer_rounds(source: ArrayLike, target: ArrayLike) -> np.ndarray:
     """Rounds for transfers such that in each round a GPU sends at most one expert and receives at
     most one: as many as the busiest GPU sends or receives, and no schedule has fewer.
@@ -816,42 +813,8 @@ def _cover(holds: np.ndarray, w: np.ndarray, limit: float) -> int:
     overloaded = int(full.sum())
     return int(np.searchsorted(touched, overloaded) + 1) if overloaded else 0
 
-# %% ../../nbs/experts/17_repair.ipynb #0f040d91
-_MOST_COLUMNS = 10_000  # of a program; beyond, it would not end
-
-
-def _exact_repair(
-    old: np.ndarray, w: np.ndarray, limit: float, known: np.ndarray, clock: Clock
-) -> tuple[np.ndarray, int]:
-    "Fewest transfers to a map within the limit: the best map found, and a bound."
-    (gpus, m), n = old.shape, known.size
-    s = n // gpus
-    most = min(gpus, n - m + 1)
-    if gpus * m * most > _MOST_COLUMNS:
-        raise TooLarge(
-            f"exact=True needs {gpus * m * most} columns for a layer of {m} experts and {n} slots"
-            f" on {gpus} GPUs; it takes {_MOST_COLUMNS} at most, exact=False any number",
-            size=gpus * m * most,
-            limit=_MOST_COLUMNS,
-        )
-    c = np.arange(1, most + 1)
-    b = Builder()
-    cost = np.broadcast_to(~old[:, :, None], (gpus, m, most))
-    u = b.columns("u", (gpus, m, most), cost=cost, integer=True)
-    z = b.columns("z", (m, most), upper=c >= _needed(w, limit)[:, None], integer=True)
-    b.rows((m,), (1, z), low=1, high=1)
-    b.rows((m, most), (1, u.transpose(1, 2, 0)), (-c, z), low=0, high=0)
-    b.rows(u.shape, (1, u), (-1, np.broadcast_to(z, u.shape)), high=0)
-    b.rows((gpus,), (1, u), low=s, high=s)
-    b.rows((gpus,), (w[:, None] / c / limit, u), high=1 + _EXACT)
-    found = solve(b.build(), time_limit=clock.left())
-    bound = max(0, int(np.ceil(found.bound - 1e-6))) if np.isfinite(found.bound) else 0
-    if found.x is None:
-        return known, bound
-    holds = np.rint(found.x[u]).sum(axis=2) > 0
-    return np.nonzero(holds)[1].astype(np.int64), bound
-
 # %% ../../nbs/experts/17_repair.ipynb #11d613f6
+#| code-fold: true
 @dataclass(frozen=True, eq=False)
 class RepairPlan(ReplicaPlan):
     """A map that is reached from an old one, and how.
@@ -1022,8 +985,7 @@ class RepairPlan(ReplicaPlan):
             ylabel="load",
         )
 
-# %% ../../nbs/experts/17_repair.ipynb #d20278d1
-#| code-fold: true
+
 def _still(array: np.ndarray) -> np.ndarray:
     "The array, read-only."
     array.flags.writeable = False
@@ -1180,7 +1142,7 @@ def _found(physical: np.ndarray, held: np.ndarray, w: np.ndarray) -> _Point:
 
 
 _SEEN = [0]  # slots repaired by this process
-_PAYS = 500_000  # of them, before machine code is made: so many cost as much time as making it
+_PAYS = 200_000  # of them, before machine code is made: about what making it costs in time
 
 
 def _searches(slots: int) -> tuple:
@@ -1384,3 +1346,38 @@ def repair_within_a_cap(other: float = 50, cap: int = 4, slack: float = 2) -> Pi
         xlabel="GPU",
         ylabel="load (tokens)",
     )
+
+# %% ../../nbs/experts/17_repair.ipynb #0f040d91
+_MOST_COLUMNS = 10_000  # of a program; beyond, it would not end
+
+
+def _exact_repair(
+    old: np.ndarray, w: np.ndarray, limit: float, known: np.ndarray, clock: Clock
+) -> tuple[np.ndarray, int]:
+    "Fewest transfers to a map within the limit: the best map found, and a bound."
+    (gpus, m), n = old.shape, known.size
+    s = n // gpus
+    most = min(gpus, n - m + 1)
+    if gpus * m * most > _MOST_COLUMNS:
+        raise TooLarge(
+            f"exact=True needs {gpus * m * most} columns for a layer of {m} experts and {n} slots"
+            f" on {gpus} GPUs; it takes {_MOST_COLUMNS} at most, exact=False any number",
+            size=gpus * m * most,
+            limit=_MOST_COLUMNS,
+        )
+    c = np.arange(1, most + 1)
+    b = Builder()
+    cost = np.broadcast_to(~old[:, :, None], (gpus, m, most))
+    u = b.columns("u", (gpus, m, most), cost=cost, integer=True)
+    z = b.columns("z", (m, most), upper=c >= _needed(w, limit)[:, None], integer=True)
+    b.rows((m,), (1, z), low=1, high=1)
+    b.rows((m, most), (1, u.transpose(1, 2, 0)), (-c, z), low=0, high=0)
+    b.rows(u.shape, (1, u), (-1, np.broadcast_to(z, u.shape)), high=0)
+    b.rows((gpus,), (1, u), low=s, high=s)
+    b.rows((gpus,), (w[:, None] / c / limit, u), high=1 + _EXACT)
+    found = solve(b.build(), time_limit=clock.left())
+    bound = max(0, int(np.ceil(found.bound - 1e-6))) if np.isfinite(found.bound) else 0
+    if found.x is None:
+        return known, bound
+    holds = np.rint(found.x[u]).sum(axis=2) > 0
+    return np.nonzero(holds)[1].astype(np.int64), bound

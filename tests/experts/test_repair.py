@@ -116,6 +116,24 @@ def test_transfers_are_pairs_that_are_new(shape, seed):
         )
 
 
+@given(st.integers(2, 4), st.integers(1, 3), seeds)
+@settings(max_examples=cases(1000))
+def test_new_names_for_maps_that_are_not_legal(gpus, s, seed):
+    """Experts twice on a GPU and empty slots: the same GPUs, the fewest transfers, slots kept."""
+    old, new = np.random.default_rng(seed).integers(-1, 4, (2, 1, gpus * s))
+    named = relabel(old, new, gpus)
+    rows = [sorted(row) for row in new.reshape(gpus, s).tolist()]
+    assert sorted(map(sorted, named.reshape(gpus, s).tolist())) == sorted(rows)
+    before = [frozenset(row) - {-1} for row in old.reshape(gpus, s).tolist()]
+    sets = [frozenset(row) - {-1} for row in rows]
+    best = min(distance(before, order) for order in itertools.permutations(sets))
+    assert transfers(old, named, gpus) == best
+    # as many slots as they have in common keep what they hold
+    for was, now in zip(old.reshape(gpus, s), named.reshape(gpus, s)):
+        common = sum(min((was == e).sum(), (now == e).sum()) for e in range(4))
+        assert ((was == now) & (was >= 0)).sum() == common
+
+
 def test_transfers_of_no_maps_are_refused():
     with pytest.raises(ValueError, match="old has shape"):
         transfers([[0, 1, 2]], [[0, 1, 2]], gpus=2)
