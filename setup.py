@@ -41,6 +41,6 @@ setup(
     },
     entry_points={
         "nbdev": [f"{cfg['lib_path']}={cfg['lib_path']}._modidx:d"],
-        "console_scripts": ["serving-or = serving_or.cli.app:main"],
+        "console_scripts": ["serving-or = serving_or.cli.start:program"],
     },
 )

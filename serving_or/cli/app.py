@@ -13,6 +13,7 @@ import importlib
 import inspect
 import json
 import logging
+import math
 import os
 import re
 import signal
@@ -21,12 +22,16 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from contextlib import suppress
+from enum import Enum
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_type_hints
 
+import numpy as np
+
 from .. import __version__
-from ..tools.answers import Infeasible, NotFound, Record, log, write_whole
+from ..tools.answers import Infeasible, NotFound, Record, Result, log, write_whole
 
 # %% ../../nbs/cli/06_app.ipynb #391d2c29
 #| code-fold: false
@@ -169,7 +174,8 @@ def _answer(run: Callable[[], Any], json: bool, output: Path | None, own: bool) 
     result = run()
     if output is not None:
         if not own:
-            write_whole(output, as_json(result) if isinstance(result, Record) else as_text(result))
+            kept = result.to_json() if isinstance(result, Record) else as_text(result)
+            write_whole(output, kept)
         print(f"serving-or: {output} is written", file=sys.stderr)
     _put(as_json(result) if json else as_text(result))
     return 1 if getattr(result, "faults", ()) else 0
@@ -186,11 +192,40 @@ def _check_output(path: Path) -> None:
         raise OSError(f"{folder} cannot be written to; --output must be in a folder that can")
 
 # %% ../../nbs/cli/06_app.ipynb #312594ab
+# what a script asks for first
+_FIRST = ("status", "value", "bound", "gap", "ratio", "scope")
+
+
+def plain(value: Any) -> Any:
+    """A value in JSON's own terms: arrays as lists, NaN as null, infinite numbers as texts."""
+    if isinstance(value, np.ndarray | np.generic | Enum):
+        value = value.value if isinstance(value, Enum) else value.tolist()
+    if isinstance(value, dict):
+        return {str(name): plain(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else str(value)
+    return value
+
+
+def summary_of(record: Record) -> dict[str, Any]:
+    """What a record says beside its fields: its text, its verdict, all that it computes."""
+    kind = type(record)
+    made = [n for n, v in inspect.getmembers(kind) if isinstance(v, property | cached_property)]
+    names = [name for name in _FIRST if isinstance(record, Result)]
+    names += [name for name in made if name not in names and not name.startswith("_")]
+    found = {name: getattr(record, name) for name in names}
+    told = {"text": record.summary()} if hasattr(record, "summary") else {}
+    return told | {n: plain(v) for n, v in found.items() if not isinstance(v, Record)}
+
+
 def as_json(result: Any) -> str:
-    """An answer for programs: one JSON document."""
-    if isinstance(result, Record):
-        return result.to_json()
-    return json.dumps(result, allow_nan=False) + "\n"
+    """An answer for programs: one JSON document; of a record, the summary, then the fields."""
+    if not isinstance(result, Record):
+        return json.dumps(result, allow_nan=False) + "\n"
+    told = (f"{json.dumps(n)}: {json.dumps(v)}" for n, v in summary_of(result).items())
+    return '{\n"summary": {\n' + ",\n".join(told) + "\n},\n" + result.to_json().removeprefix("{\n")
 
 
 def as_text(result: Any) -> str:
@@ -240,8 +275,13 @@ def message(error: BaseException, declared: Mapping[str, Any]) -> str:
     text = str(error) or type(error).__name__
     if exit_code(error) == 70:
         return f"internal error: {type(error).__name__}: {text} (--debug shows where)"
-    word = re.match(r"\w*", text)[0]  # type: ignore[index]
-    return _spelled(word, declared[word]) + text[len(word) :] if word in declared else text
+
+    def spelled(found: re.Match) -> str:
+        word, ordinary = found[0], found.start() and "_" not in found[0]
+        return word if ordinary or word not in declared else _spelled(word, declared[word])
+
+    # whole words, and no parts of a file's name
+    return re.sub(r"(?<![\w./\\-])[a-z_]+(?![\w/\\-]|[.:]\w)", spelled, text)
 
 
 def _spelled(name: str, annotation: Any) -> str:
@@ -369,9 +409,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """
     from typer.main import get_command
 
-    _listen()
-    _watch()
     try:
+        _listen()
+        _watch()
         given = None if arguments is None else list(arguments)
         code = get_command(command_line()).main(args=given, prog_name="serving-or")
     except SystemExit as stop:
@@ -379,6 +419,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     # outside of a command: help on a full disk, Ctrl-C while a part is loaded
     except BaseException as error:
         code = _complain(error, False, {})
+    # from here on Ctrl-C ends the process at once
+    with suppress(ValueError):
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     sys.exit(_closed(code))
 
 # %% ../../nbs/cli/06_app.ipynb #99602337
@@ -399,6 +442,7 @@ def _watch() -> None:
     read, write = os.pipe()
     os.set_blocking(write, False)
     try:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.set_wakeup_fd(write)
     # not in the main thread, where no signals come, or on Windows
     except ValueError:

@@ -13,7 +13,9 @@ import shlex
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
@@ -31,28 +33,57 @@ from serving_or.fleet.kv_cache import (
     schedule,
 )
 from ..fleet.staffing import Staffing, staff
-from ..tools.answers import choice, whole
+from ..tools.answers import choice, progress, whole
 from ..tools.data import REQUESTS, RequestTrace, load_requests
 from ..tools.files import MOST_NOTED, Document, read_text
 from ..tools.models import CARDS, GPUS
 
 # %% ../../nbs/cli/01_fleet.ipynb #3b1efca1
 #| code-fold: true
-MAIN = "from serving_or.cli.app import main; main()"
+MAIN = "from serving_or.cli.start import program; program()"
+
+
+def run(line: str, folder: str | None = None) -> subprocess.CompletedProcess:
+    """Run a command in a process of its own."""
+    command = [sys.executable, "-c", MAIN, *shlex.split(line)[1:]]
+    return subprocess.run(command, capture_output=True, text=True, cwd=folder)
 
 
 def session(*lines: str, folder: str | None = None) -> subprocess.CompletedProcess:
-    """Run commands, each in a process of its own, and print what a terminal would show."""
+    """Run commands, and print what a terminal would show."""
     done = subprocess.CompletedProcess([], 0, "", "")
     for line in lines:
-        command = [sys.executable, "-c", MAIN, *shlex.split(line)[1:]]
-        done = subprocess.run(command, capture_output=True, text=True, cwd=folder)
+        done = run(line, folder)
         code = f"(exit code {done.returncode})" if done.returncode else ""
         shown = (f"$ {line}", done.stdout, done.stderr, code)
         print("\n".join(text.rstrip("\n") for text in shown if text))
     return done
 
 # %% ../../nbs/cli/01_fleet.ipynb #e4a4c622
+#| code-fold: true
+_OPTIONS = {
+    "give waiting, mean_wait, wait, response or abandoned": (
+        "give --waiting, --mean-wait, --wait, --response or --abandoned"
+    ),
+    "give patience, in seconds": "give --patience, in seconds",
+    "Requests.from_trace(..., drop_empty=True) leaves": "--drop-empty leaves",
+    "with requests.fitting(memory)": "with --drop-large",
+}
+
+
+@contextmanager
+def _worded() -> Iterator[None]:
+    "What the library advises, in options."
+    try:
+        yield
+    except ValueError as error:
+        text = str(error)
+        for there, here in _OPTIONS.items():
+            text = text.replace(there, here)
+        error.args = (text, *error.args[1:])
+        raise
+
+# %% ../../nbs/cli/01_fleet.ipynb #f7413870
 def fleet_staff(
     *,
     rate: float,
@@ -105,18 +136,19 @@ def fleet_staff(
 
     $ serving-or fleet staff --rate 20 --service-time 1.5 --wait 0.2 --share 0.99
     """
-    return staff(
-        rate,
-        service_time,
-        waiting=waiting,
-        mean_wait=mean_wait,
-        wait=wait,
-        share=share,
-        response=response,
-        abandoned=abandoned,
-        patience=patience,
-        most=most,
-    )
+    with _worded():
+        return staff(
+            rate,
+            service_time,
+            waiting=waiting,
+            mean_wait=mean_wait,
+            wait=wait,
+            share=share,
+            response=response,
+            abandoned=abandoned,
+            patience=patience,
+            most=most,
+        )
 
 # %% ../../nbs/cli/01_fleet.ipynb #5790eb5f
 def fleet_cache(model: str, *, gpu: str, gpus: int = 1, share: float = 0.9) -> int:
@@ -257,6 +289,25 @@ def _trace(name: str) -> RequestTrace:
     return read_requests(name)
 
 # %% ../../nbs/cli/01_fleet.ipynb #a09fd73f
+@contextmanager
+def _ticking(verbose: bool, name: str) -> Iterator[None]:
+    "A line with the seconds spent, while something runs that tells nothing."
+    done = threading.Event()
+
+    def tick() -> None:
+        while not done.wait(0.5):
+            line.show()
+
+    with progress(verbose, name) as line:
+        watch = threading.Thread(target=tick, daemon=True)
+        watch.start()
+        try:
+            yield
+        finally:
+            done.set()
+            watch.join()
+
+# %% ../../nbs/cli/01_fleet.ipynb #b8e413ac
 BATCHING: dict[str, Callable[..., Batching]] = {
     "fcfs": lambda **_: FCFS(),
     "mcsf": lambda **_: MCSF(),
@@ -281,6 +332,7 @@ def fleet_batch(
     first: int | None = None,
     drop_empty: bool = False,
     drop_large: bool = False,
+    verbose: bool = False,
 ) -> Timetable:
     """What the requests of a trace would have felt on one worker.
 
@@ -314,6 +366,8 @@ def fleet_batch(
         Leave out requests that generate nothing.
     drop_large : bool
         Leave out requests that do not fit even alone.
+    verbose : bool
+        Show the seconds spent; amin takes minutes where memory is short.
 
     Returns
     -------
@@ -324,16 +378,19 @@ def fleet_batch(
     >>> fleet_batch("azure_code", memory=100_000, first=10, drop_empty=True).policy
     'FCFS'
 
-    $ serving-or fleet batch azure_code --memory 467311 --policy mcsf --drop-empty
+    $ serving-or fleet batch azure_code --memory 467291 --policy mcsf --drop-empty
     """
     read = _trace(trace)
     count = len(read) if first is None else whole(first, "first")
     some = RequestTrace(read.name, read.arrival[:count], read.prompt[:count], read.output[:count])
-    requests = Requests.from_trace(some, round_seconds, drop_empty)
-    kept = requests.fitting(memory) if drop_large else requests
     if policy == "amax" and upper is None:
         raise ValueError("upper is not given; amax plans with an upper bound on all outputs")
-    return schedule(kept, memory, BATCHING[policy](weight=weight, upper=upper, lower=lower))
+    rule = BATCHING[policy](weight=weight, upper=upper, lower=lower)
+    with _worded():
+        requests = Requests.from_trace(some, round_seconds, drop_empty)
+        kept = requests.fitting(memory) if drop_large else requests
+        with _ticking(verbose, f"{policy} of {len(kept)} requests"):
+            return schedule(kept, memory, rule)
 
 # %% ../../nbs/cli/01_fleet.ipynb #6cc0a5fb
 def fleet_init() -> str:

@@ -80,8 +80,7 @@ def _arrivals(old: np.ndarray, new: np.ndarray) -> np.ndarray:
     "Pairs (layers,) that hold in ``new`` and not in ``old``, both (layers, D, m)."
     return np.count_nonzero(new & ~old, axis=(1, 2)).astype(np.int64)
 
-# %% ../../nbs/experts/17_repair.ipynb #0d35298e
-#| code-fold: true
+
 def _map(physical: Any, name: str, gpus: int, shape: tuple | None = None) -> np.ndarray:
     "A physical map as int64, at least -1 everywhere; its slots can be shared by the GPUs."
     given = finite(physical, name, ndim=2, least=-1, whole=True, shape=shape)
@@ -106,18 +105,18 @@ def _held(physical: np.ndarray, experts: int, gpus: int) -> np.ndarray:
 def _in_place(old: np.ndarray, new: np.ndarray, gpus: int) -> np.ndarray:
     "The new map (layers, n), each GPU's slots in an order in which experts that stay keep theirs."
     layers, n = old.shape
-    before, after = old.reshape(layers, gpus, -1), new.reshape(layers, gpus, -1).copy()
-    stays = (before[:, :, :, None] == after[:, :, None, :]) & (before >= 0)[..., None]
+    before, after = old.reshape(layers * gpus, -1), new.reshape(layers * gpus, -1).copy()
+    rows = np.flatnonzero((before != after).any(axis=1))
+    was, now = before[rows], after[rows]
+    stays = (was[:, :, None] == now[:, None, :]) & (was >= 0)[:, :, None]
     # of equal experts on a GPU, in a map that is not legal, the first in either map
+    stays &= np.cumsum(stays, axis=1) == 1
     stays &= np.cumsum(stays, axis=2) == 1
-    stays &= np.cumsum(stays, axis=3) == 1
-    moves = (stays.any(axis=3) & (before != after)).any(axis=2)
-    for layer, gpu in np.argwhere(moves):
-        was, now, same = before[layer, gpu], after[layer, gpu], stays[layer, gpu]
-        kept = same.any(axis=1)
-        row = np.where(kept, was, -1)
-        row[~kept] = now[~same.any(axis=0)]
-        after[layer, gpu] = row
+    moves = (stays.any(axis=2) & (was != now)).any(axis=1)
+    for i in np.flatnonzero(moves):
+        kept = stays[i].any(axis=1)
+        after[rows[i], kept] = was[i, kept]
+        after[rows[i], ~kept] = now[i, ~stays[i].any(axis=0)]
     return after.reshape(layers, n)
 
 # %% ../../nbs/experts/17_repair.ipynb #4d1df730
@@ -306,59 +305,7 @@ def _most_wanted(t: _Layer, need: np.ndarray, limit: float) -> tuple | None:
     after = np.maximum(t.load[h] - t.share[x] + t.w[f] / (t.c[f] + 1), limit)
     return False, int(p[(after + t.share[x] / (t.c[x] - 1)).argmin()]), f
 
-# %% ../../nbs/experts/17_repair.ipynb #15935144
-_EXACT = 1e-12  # relative; loads closer than this differ by rounding
-_TINY = float(np.finfo(float).tiny)
 
-
-@dataclass
-class _Run:
-    "Operations, and (transfers, largest load) before them and after each."
-
-    operations: list[tuple]
-    points: list[tuple[int, float]]
-    # how many operations another price of a swap would have chosen too, where it would not all
-    fork: int | None = None
-
-
-def _improve(
-    t: _Layer,
-    limit: float,
-    price: float = 2.0,
-    need: np.ndarray | None = None,
-    most: float = np.inf,
-    search: tuple = (_best_swap, _best_copy),
-) -> _Run:
-    "Operations until no GPU is above the limit, or none helps."
-    run = _Run([], [(t.moved, float(t.load.max()))])
-    for _ in range(20 * t.P.size):
-        g = int(t.load.argmax())
-        top = float(t.load[g])
-        if top <= limit * (1 + _EXACT) or t.moved >= most:
-            break
-        operation = None if need is None else _most_wanted(t, need, limit)
-        if operation is None:
-            need, operation = None, _next(t, g, limit, price, run, search)
-        if operation is None:
-            break
-        t.play(operation)
-        run.operations.append(operation)
-        run.points.append((t.moved, float(t.load.max())))
-    return run
-
-
-def _next(t: _Layer, g: int, limit: float, price: float, run: _Run, search: tuple) -> tuple | None:
-    "The operation with the largest gain, where the gain of a swap is divided by its price."
-    (a, swap), (b, copy) = (find(t, g, limit) for find in search)
-    if max(a, b) > _EXACT * t.load[g]:
-        if run.fork is None and a / 2 <= b < a:
-            run.fork = len(run.operations)
-        return swap if a / price > b else copy
-    fuller, operation = _gentlest(t, g)
-    return operation if fuller < t.load[g] * (1 - _EXACT) else None
-
-# %% ../../nbs/experts/17_repair.ipynb #ffe99f4b
-#| code-fold: true
 def _swap_loops(P, share, load, held, s, g, limit):
     "`_best_swap` as loops."
     best, p, q = 0.0, -1, -1
@@ -431,6 +378,57 @@ def _compiled() -> tuple[Callable, Callable] | None:
 
     return swap, copy
 
+# %% ../../nbs/experts/17_repair.ipynb #15935144
+_EXACT = 1e-12  # relative; loads closer than this differ by rounding
+_TINY = float(np.finfo(float).tiny)
+
+
+@dataclass
+class _Run:
+    "Operations, and (transfers, largest load) before them and after each."
+
+    operations: list[tuple]
+    points: list[tuple[int, float]]
+    # how many operations another price of a swap would have chosen too, where it would not all
+    fork: int | None = None
+
+
+def _improve(
+    t: _Layer,
+    limit: float,
+    price: float = 2.0,
+    need: np.ndarray | None = None,
+    most: float = np.inf,
+    search: tuple = (_best_swap, _best_copy),
+) -> _Run:
+    "Operations until no GPU is above the limit, or none helps."
+    run = _Run([], [(t.moved, float(t.load.max()))])
+    for _ in range(20 * t.P.size):
+        g = int(t.load.argmax())
+        top = float(t.load[g])
+        if top <= limit * (1 + _EXACT) or t.moved >= most:
+            break
+        operation = None if need is None else _most_wanted(t, need, limit)
+        if operation is None:
+            need, operation = None, _next(t, g, limit, price, run, search)
+        if operation is None:
+            break
+        t.play(operation)
+        run.operations.append(operation)
+        run.points.append((t.moved, float(t.load.max())))
+    return run
+
+
+def _next(t: _Layer, g: int, limit: float, price: float, run: _Run, search: tuple) -> tuple | None:
+    "The operation with the largest gain, where the gain of a swap is divided by its price."
+    (a, swap), (b, copy) = (find(t, g, limit) for find in search)
+    if max(a, b) > _EXACT * t.load[g]:
+        if run.fork is None and a / 2 <= b < a:
+            run.fork = len(run.operations)
+        return swap if a / price > b else copy
+    fuller, operation = _gentlest(t, g)
+    return operation if fuller < t.load[g] * (1 - _EXACT) else None
+
 # %% ../../nbs/experts/17_repair.ipynb #fa6aa100
 #| code-fold: true
 @dataclass
@@ -475,7 +473,10 @@ def _tried(
     search: tuple,
 ) -> list[_Point]:
     "Every map that a few ways of repair pass through; more ways, while none keeps the limit."
-    points: list[_Point] = []
+    t = _Layer(start, old, loads)
+    points = [_Point(t.moved, float(t.load.max()), [], 0)]
+    if points[0].top <= limit * (1 + _EXACT):
+        return points
 
     def go(need: np.ndarray | None, price: float = 2.0, replay: tuple = ()) -> _Run:
         return _go(points, _Layer(start, old, loads), limit, search, need, price, replay)
@@ -611,7 +612,6 @@ def _fewest(old: np.ndarray, experts: int, gpus: int) -> np.ndarray:
     return np.maximum(empty, (~held.any(axis=1)).sum(axis=1))
 
 # %% ../../nbs/experts/17_repair.ipynb #e4b457a8
-#| code-fold: true
 def _moves(
     old: np.ndarray, new: np.ndarray, experts: int, gpus: int, node: np.ndarray
 ) -> np.ndarray:
@@ -631,7 +631,7 @@ def _moves(
         moves.append((layer, expert, *(source if source.size else [-1]), target, slot))
     return np.array(moves, np.int64).reshape(-1, 5)
 
-# %% ../../nbs/experts/17_repair.ipynb #e685a037
+
 def transfer_rounds(source: ArrayLike, target: ArrayLike) -> np.ndarray:
     """Rounds for transfers such that in each round a GPU sends at most one expert and receives at
     most one: as many as the busiest GPU sends or receives, and no schedule has fewer.
@@ -813,42 +813,8 @@ def _cover(holds: np.ndarray, w: np.ndarray, limit: float) -> int:
     overloaded = int(full.sum())
     return int(np.searchsorted(touched, overloaded) + 1) if overloaded else 0
 
-# %% ../../nbs/experts/17_repair.ipynb #0f040d91
-_MOST_COLUMNS = 10_000  # of a program; beyond, it would not end
-
-
-def _exact_repair(
-    old: np.ndarray, w: np.ndarray, limit: float, known: np.ndarray, clock: Clock
-) -> tuple[np.ndarray, int]:
-    "Fewest transfers to a map within the limit: the best map found, and a bound."
-    (gpus, m), n = old.shape, known.size
-    s = n // gpus
-    most = min(gpus, n - m + 1)
-    if gpus * m * most > _MOST_COLUMNS:
-        raise TooLarge(
-            f"exact=True needs {gpus * m * most} columns for a layer of {m} experts and {n} slots"
-            f" on {gpus} GPUs; it takes {_MOST_COLUMNS} at most, exact=False any number",
-            size=gpus * m * most,
-            limit=_MOST_COLUMNS,
-        )
-    c = np.arange(1, most + 1)
-    b = Builder()
-    cost = np.broadcast_to(~old[:, :, None], (gpus, m, most))
-    u = b.columns("u", (gpus, m, most), cost=cost, integer=True)
-    z = b.columns("z", (m, most), upper=c >= _needed(w, limit)[:, None], integer=True)
-    b.rows((m,), (1, z), low=1, high=1)
-    b.rows((m, most), (1, u.transpose(1, 2, 0)), (-c, z), low=0, high=0)
-    b.rows(u.shape, (1, u), (-1, np.broadcast_to(z, u.shape)), high=0)
-    b.rows((gpus,), (1, u), low=s, high=s)
-    b.rows((gpus,), (w[:, None] / c / limit, u), high=1 + _EXACT)
-    found = solve(b.build(), time_limit=clock.left())
-    bound = max(0, int(np.ceil(found.bound - 1e-6))) if np.isfinite(found.bound) else 0
-    if found.x is None:
-        return known, bound
-    holds = np.rint(found.x[u]).sum(axis=2) > 0
-    return np.nonzero(holds)[1].astype(np.int64), bound
-
 # %% ../../nbs/experts/17_repair.ipynb #11d613f6
+#| code-fold: true
 @dataclass(frozen=True, eq=False)
 class RepairPlan(ReplicaPlan):
     """A map that is reached from an old one, and how.
@@ -1019,8 +985,7 @@ class RepairPlan(ReplicaPlan):
             ylabel="load",
         )
 
-# %% ../../nbs/experts/17_repair.ipynb #d20278d1
-#| code-fold: true
+
 def _still(array: np.ndarray) -> np.ndarray:
     "The array, read-only."
     array.flags.writeable = False
@@ -1052,6 +1017,13 @@ def _sizes(expert_bytes: Any, layers: int) -> np.ndarray | None:
             f"expert_bytes is a card with {len(each)} layers of experts; loads have {layers}"
         )
     return each
+
+
+def _targets(base: ReplicaPlan, slack: float) -> np.ndarray:
+    "Largest GPU loads (layers,) with which a repair is content; see the formula of the chapter."
+    top, bound = base.gpu_loads.max(axis=1), base.bounds
+    best = np.where(top <= (1 + slack / 2) * bound, (1 + slack / 5) * bound, np.inf)
+    return (1 + slack) * np.minimum(top, best)
 
 
 def _check_room(left: int, s: int, experts: int, gpus: int) -> None:
@@ -1126,8 +1098,12 @@ class _Task:
         self.held = _held(self.old, self.loads.shape[1], self.gpus)
         self.least = transfers_at_least(self.old, self.loads, self.gpus, self.limits)
         self.search = _searches(self.old.size)
-        self.best = replica_counts(self.loads, self.old.shape[1], self.gpus)
-        self.rebuilt = self.base.counts
+        # a rebuilt map has the best counts, unless others gave a better one
+        self.rebuilt, self.best = self.base.counts, self.base.counts
+        other = np.isin(self.base.steps, ("copies", "program"))
+        if other.any():
+            n = self.old.shape[1]
+            self.best[other] = replica_counts(self.loads[other], n, self.gpus)
 
     def points(self, layer: int, start: np.ndarray) -> list[_Point]:
         "All maps of one layer that were found, the start among them."
@@ -1166,7 +1142,7 @@ def _found(physical: np.ndarray, held: np.ndarray, w: np.ndarray) -> _Point:
 
 
 _SEEN = [0]  # slots repaired by this process
-_PAYS = 50_000  # of them, before machine code is made
+_PAYS = 200_000  # of them, before machine code is made: about what making it costs in time
 
 
 def _searches(slots: int) -> tuple:
@@ -1265,7 +1241,8 @@ def plan(
         The map that runs, or a plan that has it; -1 is an empty slot, as on a GPU that has joined.
         Experts that stand twice on a GPU are taken off first. Without it, `rebuild`.
     slack : float
-        Stop once no GPU's load is above (1 + slack) times the largest of a rebuilt map.
+        Stop once no GPU's load is above (1 + slack) times the largest of a rebuilt map, which is
+        counted as a fifth of the slack above its bound when it is within a half.
     max_transfers : int, optional
         Transfers of all layers together, at most.
     max_bytes : float, optional
@@ -1315,6 +1292,7 @@ def plan(
     >>> shift.moves.tolist()
     [[0, 2, 2, 0, 0], [0, 2, 2, 1, 1]]
     """
+    slack = number(slack, "slack", least=0)
     if old is None:
         only = {"max_transfers": max_transfers, "max_bytes": max_bytes}
         only |= {"lost": None if np.size(lost) == 0 else lost, "fallback": fallback or None}
@@ -1327,19 +1305,19 @@ def plan(
     clock = Clock(time_limit)
     checked = check_loads(loads, ndim=2)
     gpus, nodes = whole(gpus, "gpus", least=1), whole(nodes, "nodes", least=1)
-    slack = number(slack, "slack", least=0)
     before, left = _left(checked, gpus, redundant, nodes, old, lost)
     each = _sizes(expert_bytes, len(before))
     most = _most(max_transfers, max_bytes, each)
     if choice(policy, "policy", POLICIES) != "global":
-        raise ValueError("policy is 'hierarchical' with old; a repair knows 'global' only")
+        raise ValueError(
+            "policy is 'hierarchical' with old; a repair knows 'global' only: leave old out to"
+            " rebuild, or repair each node as a plan of its own"
+        )
     # nodes that have lost GPUs are no longer alike
     kept = (nodes, groups) if left.size == gpus else (1, 1)
-    # a rebuilt map much nearer to its bound than the slack would cost time for nothing
-    near = max(1e-3, slack / 10)
     size = (left.size, before.shape[1] - checked.shape[1], *kept, "global", exact)
-    base = rebuild(loads, *size, clock.left(), near, verbose)
-    limits = (1 + slack) * base.gpu_loads.max(axis=1)
+    base = rebuild(loads, *size, clock.left(), max(1e-3, slack / 2), verbose)
+    limits = _targets(base, slack)
     node = left // (gpus // nodes)
     task = _Task(before, base, limits, left, node, exact, fallback, clock)
     return _repaired(task, slack, most, each)
@@ -1368,3 +1346,38 @@ def repair_within_a_cap(other: float = 50, cap: int = 4, slack: float = 2) -> Pi
         xlabel="GPU",
         ylabel="load (tokens)",
     )
+
+# %% ../../nbs/experts/17_repair.ipynb #0f040d91
+_MOST_COLUMNS = 10_000  # of a program; beyond, it would not end
+
+
+def _exact_repair(
+    old: np.ndarray, w: np.ndarray, limit: float, known: np.ndarray, clock: Clock
+) -> tuple[np.ndarray, int]:
+    "Fewest transfers to a map within the limit: the best map found, and a bound."
+    (gpus, m), n = old.shape, known.size
+    s = n // gpus
+    most = min(gpus, n - m + 1)
+    if gpus * m * most > _MOST_COLUMNS:
+        raise TooLarge(
+            f"exact=True needs {gpus * m * most} columns for a layer of {m} experts and {n} slots"
+            f" on {gpus} GPUs; it takes {_MOST_COLUMNS} at most, exact=False any number",
+            size=gpus * m * most,
+            limit=_MOST_COLUMNS,
+        )
+    c = np.arange(1, most + 1)
+    b = Builder()
+    cost = np.broadcast_to(~old[:, :, None], (gpus, m, most))
+    u = b.columns("u", (gpus, m, most), cost=cost, integer=True)
+    z = b.columns("z", (m, most), upper=c >= _needed(w, limit)[:, None], integer=True)
+    b.rows((m,), (1, z), low=1, high=1)
+    b.rows((m, most), (1, u.transpose(1, 2, 0)), (-c, z), low=0, high=0)
+    b.rows(u.shape, (1, u), (-1, np.broadcast_to(z, u.shape)), high=0)
+    b.rows((gpus,), (1, u), low=s, high=s)
+    b.rows((gpus,), (w[:, None] / c / limit, u), high=1 + _EXACT)
+    found = solve(b.build(), time_limit=clock.left())
+    bound = max(0, int(np.ceil(found.bound - 1e-6))) if np.isfinite(found.bound) else 0
+    if found.x is None:
+        return known, bound
+    holds = np.rint(found.x[u]).sum(axis=2) > 0
+    return np.nonzero(holds)[1].astype(np.int64), bound

@@ -338,6 +338,9 @@ def check_starts(requests: Requests, starts: ArrayLike, memory: int) -> int:
     return _check_runs(requests, tokens, start, np.zeros((0, 3), np.int64))
 
 # %% ../../nbs/fleet/05_kv_cache.ipynb #c8fc49f6
+_NEVER = 2**62
+
+
 def _ahead(
     arrival: np.ndarray, prompt: np.ndarray, output: np.ndarray, plan: np.ndarray, memory: int
 ) -> np.ndarray:
@@ -347,16 +350,12 @@ def _ahead(
     # in 64 bits in a browser, too
     cells = np.arange(2 * reach + 1026, dtype=np.int64)
     q, ramp = cells.copy(), cells[1 : reach + 1]
+    # both end with a boundary that never comes
+    due, ending = np.append(arrival[coming], _NEVER), [(_NEVER, 0)]
     waiting = [0 for _ in range(0)]
-    ending = [(0, 0) for _ in range(0)]
     t = at = come = done = wake = 0
     while done < n:
-        step = wake if waiting else arrival[coming[come]]
-        if waiting and come < n:
-            step = min(step, arrival[coming[come]])
-        if waiting and ending:
-            step = min(step, ending[0][0])
-        step = max(step - t, 0)
+        step = max((min(wake, due[come], ending[0][0]) if waiting else due[come]) - t, 0)
         if step > reach:
             # nothing is planned so far ahead
             q[:], at, t, step = cells, 0, t + step, 0
@@ -364,10 +363,10 @@ def _ahead(
             q[: reach + 1] = q[at : at + reach + 1] - at
             q[reach + 1 :], at = cells[reach + 1 :], 0
         t, at = t + step, at + step
-        while come < n and arrival[coming[come]] <= t:
+        while due[come] <= t:
             heapq.heappush(waiting, coming[come])
             come += 1
-        while ending and ending[0][0] <= t:
+        while ending[0][0] <= t:
             i = heapq.heappop(ending)[1]
             ran = t - start[i]
             if plan[i] > ran:
@@ -467,7 +466,8 @@ class Batching:
     """What every policy has: a key for each request, and what it reserves.
 
     A policy of your own derives from this and defines ``key(requests)``, one number for each
-    request, smaller first; and ``reserve(requests)`` where it does not know the outputs.
+    request, smaller first; and ``reserve(requests)`` where it does not know the outputs. One that
+    is no order, or stops runs, defines ``runs(requests, memory)`` instead.
 
     Examples
     --------
@@ -615,7 +615,7 @@ class Timetable(Result):
 
     @property
     def waits(self) -> np.ndarray:
-        "Rounds that each request does not run in its last run (n,)."
+        "Rounds from arrival to the start of the run in which it completes (n,)."
         return self.starts - self.requests.arrival
 
     @property

@@ -869,7 +869,8 @@ def _read_record(kind: Any, given: Mapping[str, Any]) -> "Record":
             " (import the module of a type first)"
         )
     names = {f.name for f in fields(known) if f.init}
-    strange = sorted(set(given) - names - {"type"})
+    # what the command line adds for scripts, computed from the fields
+    strange = sorted(set(given) - names - {"type", "summary"})
     if strange:
         raise ValueError(f"{kind} has no field {', '.join(strange)}")
     return known(**{name: _decoded(given[name]) for name in names & set(given)})

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -22,6 +23,7 @@ from serving_or import __version__
 from serving_or.cli.app import (
     EXITS,
     PARTS,
+    as_json,
     command_line,
     commands,
     exit_code,
@@ -29,11 +31,11 @@ from serving_or.cli.app import (
     sections,
     texts_of,
 )
-from serving_or.tools.answers import Infeasible, NotFound, Record, TooLarge
+from serving_or.cli.fleet import MAIN, fleet_init
+from serving_or.tools.answers import Infeasible, NotFound, Record, Result, Status, TooLarge
 from tests.long import cases
 from tests.tree import ROOT
 
-MAIN = "from serving_or.cli.app import main; main()"
 ALL = [(part, name) for part in PARTS for name in commands(part)]
 # a command that takes for ever, one that fails, in a process of its own
 SLOW = """
@@ -120,6 +122,8 @@ def fail(kind: str, *, service_time: float = 0.0):
         "lost": NotFound("nothing was found"),
         "large": TooLarge("too many"),
         "value": ValueError("service_time is -1.0; it must be a finite number, at least 0"),
+        "inside": ValueError("level is 1 without service_time; my_service_time has kind"),
+        "named": ValueError("kind.npy has no service_time.csv"),
         "argument": ValueError("kind is 'argument'; it must be 'value'"),
         "empty": ValueError(),
         "lines": ValueError("a.yaml:1: x is y\na.yaml:2: y is \x1b[2J"),
@@ -201,7 +205,9 @@ def test_the_file_is_the_record_and_the_output_its_summary(tmp_path):
     assert Answer.load(kept) == ask("why", level=2.0) and done.stdout.startswith("the answer")
     assert done.stderr == f"serving-or: {kept} is written\n"
     both = run("ask", "why", "--level", 2, "--json", "--output", kept)
-    assert both.stdout == kept.read_text()
+    printed = json.loads(both.stdout)
+    assert printed.pop("summary") == {"text": "the answer to why, 1, 2.0, c, False"}
+    assert printed == json.loads(kept.read_text())
 
 
 def test_a_command_may_write_its_file_itself(tmp_path):
@@ -253,6 +259,81 @@ def test_sections_of_a_docstring():
     assert sections("") == {"": []} and texts_of([]) == {}
 
 
+# What a script asks for
+
+
+@dataclass(frozen=True, eq=False)
+class Found(Result):
+    """An optimisation, with numbers that JSON has no words for."""
+
+    cost: np.ndarray
+    bound: float = 1.0
+    status: Status = Status.FEASIBLE
+
+    @property
+    def value(self):
+        return float(self.cost.sum())
+
+    @cached_property
+    def odd(self):
+        return {1: np.array([np.nan, np.inf, 2.0]), "n": (np.int64(3), None, True, Status.OPTIMAL)}
+
+    @property
+    def inner(self):
+        return Answer("inside", np.zeros(1))
+
+    @property
+    def _own(self):
+        return 1 / 0
+
+
+def test_the_summary_is_the_verdict_and_what_is_computed(tmp_path):
+    found = Found(np.array([1.0, 3.0]))
+    told = json.loads(as_json(found))
+    assert told.pop("summary") == {
+        "text": found.summary(),
+        "status": "feasible",
+        "value": 4.0,
+        "bound": 1.0,
+        "gap": 0.75,
+        "ratio": 4.0,
+        "scope": "all",
+        "odd": {"1": [None, "inf", 2.0], "n": [3, None, True, "optimal"]},
+    }
+    assert told == json.loads(found.to_json())
+    endless = json.loads(as_json(Found(np.array([np.inf]), bound=0.0)))["summary"]
+    assert endless["value"] == endless["ratio"] == "inf" and endless["gap"] == 1.0
+    kept = tmp_path / "a.json"
+    kept.write_text(as_json(found), encoding="utf-8")
+    assert Found.load(kept) == found == Record.load(kept)
+    # the fields count, whatever a summary says
+    kept.write_text(as_json(found).replace('"value": 4.0', '"value": 9.0'), encoding="utf-8")
+    assert Found.load(kept).value == 4.0
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "fleet staff --rate 20 --service-time 1 --wait 0.3",
+        "fleet batch azure_code --memory 50000 --first 50 --drop-empty",
+        "fleet mix fleet.yaml",
+        "experts plan loads.json --gpus 4 --redundant 4",
+        "experts plan loads.json --gpus 4 --redundant 4 --old map.json",
+    ],
+)
+def test_what_optimises_says_value_bound_gap_and_status(line, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("fleet.yaml").write_text(fleet_init())
+    Path("loads.json").write_text(json.dumps([[[9, 1, 2, 3, 4, 5, 6, 7]]] * 2))
+    Path("map.json").write_text(json.dumps([[*range(8), 0, 5, 6, 7]]))
+    done = run(*line.split(), "--json", app=command_line())
+    Path("answer.json").write_text(done.stdout, encoding="utf-8")
+    told, answer = json.loads(done.stdout)["summary"], Record.load("answer.json")
+    assert isinstance(answer, Result) and told["text"] == answer.summary()
+    for name in ("value", "bound", "gap", "ratio", "status", "scope"):
+        assert told[name] == getattr(answer, name)
+
+
 # Errors
 
 
@@ -263,6 +344,8 @@ def test_sections_of_a_docstring():
         ("lost", 1, "nothing was found"),
         ("large", 2, "too many"),
         ("value", 2, "--service-time is -1.0; it must be a finite number, at least 0"),
+        ("inside", 2, "level is 1 without --service-time; my_service_time has kind"),
+        ("named", 2, "kind.npy has no service_time.csv"),
         ("argument", 2, "KIND is 'argument'; it must be 'value'"),
         ("empty", 2, "ValueError"),
         ("file", 2, "a.csv: No such file or directory"),

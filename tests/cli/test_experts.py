@@ -16,6 +16,7 @@ from serving_or.cli.experts import (
     experts_diagnose,
     experts_plan,
 )
+from serving_or.experts import OnePerGpu, RegularizedGreedy, backtest
 from serving_or.experts.maps import ENGINES, check_map, read_map
 from serving_or.experts.replicas import ReplicaPlan, counts_of
 from serving_or.tools.answers import Record
@@ -156,6 +157,47 @@ def test_backtest_is_the_door(folder):
     assert priced.exit_code == 0 and priced.stdout != done.stdout
 
 
+def test_policies_by_name(folder):
+    names = "keep, rebuild,relabelled,repair,repair:0.1,ewma,cautious:0"
+    line = [
+        "experts",
+        "backtest",
+        "loads.npy",
+        *FLAGS.split(),
+        "--window",
+        "2",
+        "--policies",
+        names,
+    ]
+    answer = loaded(CliRunner().invoke(command_line(), [*line, "--json"]).stdout)
+    assert answer.names == tuple(name.strip() for name in names.split(","))
+    usual = experts_backtest("loads.npy", **SIZE, window=2)
+    same = {"keep": "keep", "rebuild": "rebuild", "relabelled": "rebuild, relabelled"}
+    same |= {"repair": "repair, 2 %", "ewma": "repair, EWMA, 2 %"}
+    for name, other in same.items():
+        here, there = answer.names.index(name), usual.names.index(other)
+        assert np.array_equal(answer.transfers[here], usual.transfers[there])
+    sent = dict(zip(answer.names, answer.transfers.sum(axis=(1, 2))))
+    assert 0 == sent["keep"] < sent["repair:0.1"] < sent["repair"]
+    loads = np.load("loads.npy")[:, :1]
+    np.save("one.npy", loads.reshape(6, 2, 1, 64).sum(axis=1))
+    priced = experts_backtest("one.npy", gpus=72, redundant=8, move_price=3.0, policies="online")
+    by_hand = {"online": OnePerGpu(RegularizedGreedy(), move_price=3.0)}
+    assert priced == backtest(np.load("one.npy"), 72, 8, policies=by_hand, move_price=3.0)
+
+
+def test_every_policy_is_in_the_help():
+    text = run("backtest --help").stdout
+    assert all(name in text for name in commands.MAP_POLICIES)
+
+
+def test_the_number_of_a_wrong_option_is_no_fault_of_the_map(folder):
+    """Said as "nothing is wrong" once: the exit code was 0."""
+    for option in ("--layers 0", "--redundant -1", "--experts 999999999"):
+        done = run(f"check old.json --gpus 8 {option} {'' if 'exp' in option else '--experts 64'}")
+        assert done.exit_code == 2 and done.stdout == "" and option.split()[0] in done.stderr
+
+
 def test_diagnose_is_the_door(folder):
     line = f"diagnose loads.npy {FLAGS} --window 2 --expert-bytes 1e7 --dense 0.02 --moe 0.01"
     done = run(line)
@@ -203,13 +245,26 @@ def test_what_is_odd_about_a_recording_is_said(folder, caplog):
         (f"plan loads.npy {FLAGS} --old old.json --slack -1", 2, "--slack"),
         (f"plan loads.npy {FLAGS} --old old.json --lost 8", 2, "--lost"),
         (f"plan loads.npy {FLAGS} --old old.json --lost 2", 1, ""),
+        (f"plan loads.npy {FLAGS} --slack -1", 2, "--slack"),
+        (f"plan loads.npy {FLAGS} --old old.json --max-bytes 3", 2, "without --expert-bytes"),
+        (f"plan loads.npy {FLAGS} --experts 32", 2, "loads.npy has loads of 64 experts, not of 32"),
         (f"plan loads.npy {FLAGS} --max-transfers 3", 2, "--max-transfers"),
         ("plan loads.npy --gpus 2 --redundant 100", 1, ""),
         ("check old.json --experts 0 --gpus 8", 2, "--experts"),
         ("check empty --experts 64 --gpus 8", 2, "empty"),
         ("convert old.json --to vllm -o new.json", 2, "--gpus is not given"),
         ("convert old.json --to vllm", 2, "--output"),
-        (f"diagnose loads.npy {FLAGS} --dense 1", 2, ""),
+        (f"diagnose loads.npy {FLAGS} --dense 1", 2, "--moe is not given"),
+        (f"diagnose loads.npy {FLAGS} --moe 1", 2, "--dense is not given"),
+        (f"backtest loads.npy {FLAGS} --policies keep,rebuilt", 2, "--policies holds 'rebuilt'"),
+        (f"backtest loads.npy {FLAGS} --policies keep:0.1", 2, "--policies holds 'keep:0.1'"),
+        (f"backtest loads.npy {FLAGS} --policies keep,keep", 2, "twice"),
+        (f"backtest loads.npy {FLAGS} --policies ,", 2, "--policies holds ''"),
+        (f"backtest loads.npy {FLAGS} --policies repair:", 2, "--policies: slack is ''"),
+        (f"backtest loads.npy {FLAGS} --policies repair:-1", 2, "--policies: slack is '-1'"),
+        (f"backtest loads.npy {FLAGS} --policies ewma:nan", 2, "--policies: slack is 'nan'"),
+        (f"backtest loads.npy {FLAGS} --policies online", 2, "--move-price is not given"),
+        (f"backtest loads.npy {FLAGS} --policies online --move-price 1", 2, "one slot"),
         (f"diagnose loads.npy {FLAGS} --window 10", 2, ""),
         (f"backtest loads.npy {FLAGS} --window 12", 2, ""),
         (f"backtest loads.npy {FLAGS} --expert-bytes 0", 2, "--expert-bytes"),

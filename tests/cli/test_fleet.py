@@ -1,6 +1,9 @@
 """The fleet's commands: what a line gives is what the function gives; traces from CSV files."""
 
 import json
+import re
+import threading
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +15,7 @@ from typer.testing import CliRunner
 from serving_or.cli.app import command_line
 from serving_or.cli.fleet import (
     BATCHING,
+    _ticking,
     fleet_batch,
     fleet_cache,
     fleet_init,
@@ -21,7 +25,7 @@ from serving_or.cli.fleet import (
 )
 from serving_or.fleet.gpu_mix import read_fleet, write_fleet
 from serving_or.fleet.staffing import Staffing, staff
-from serving_or.tools.answers import Record
+from serving_or.tools.answers import Infeasible, Progress, Record
 from serving_or.tools.data import REQUESTS, load_requests
 from serving_or.tools.files import BadFile
 from tests.long import cases
@@ -171,7 +175,8 @@ def test_staff_is_the_door(tmp_path):
     [
         ("--rate 20 --service-time 4 --wait 0.2 --most 80", 1, "GPUs"),
         ("--rate 20 --service-time 4 --response 3.5", 1, ""),
-        ("--rate 20 --service-time 4", 2, ""),
+        ("--rate 20 --service-time 4", 2, "give --waiting, --mean-wait, --wait, --response or"),
+        ("--rate 20 --service-time 4 --abandoned 0.1", 2, "give --patience, in seconds"),
         ("--rate -1 --service-time 4 --wait 1", 2, "--rate"),
         ("--rate 20 --service-time nan --wait 1", 2, "--service-time"),
         ("--rate 20 --service-time 4 --wait 1 --share nan", 2, "--share"),
@@ -205,6 +210,37 @@ def test_batch_is_the_door(policy, tmp_path):
     answer = fleet_batch("azure_code", policy=policy, upper=2000, **more)
     assert run(line).stdout == answer.summary() + "\n"
     assert loaded(tmp_path, run(f"{line} --json").stdout) == answer
+
+
+def test_advice_is_given_in_options(tmp_path):
+    path = written(tmp_path, HEADER + "0,100,20\n1,50,0\n2,1,5\n")
+    done = run("batch --memory 1000", path)
+    assert done.exit_code == 2 and "; --drop-empty leaves them out" in done.stderr
+    done = run("batch --memory 100 --drop-empty", path)
+    assert done.exit_code == 1 and "leave them out with --drop-large" in done.stderr
+    assert run("batch --memory 100 --drop-empty --drop-large", path).exit_code == 0
+    with pytest.raises(Infeasible) as caught:
+        fleet_staff(rate=20, service_time=4, wait=0.2, most=90)
+    assert caught.value.nearest is not None
+
+
+def test_seconds_are_shown_while_a_policy_runs():
+    line = "batch azure_code --memory 20000 --first 300 --policy amin --drop-empty"
+    quiet, told = run(line), run(f"{line} --verbose")
+    assert told.exit_code == 0 and told.stdout == quiet.stdout and quiet.stderr == ""
+    assert re.search(r"amin of \d+ requests: \d+\.\d s", told.stderr)
+
+
+def test_the_seconds_go_on(monkeypatch):
+    """Shown at least four times in three seconds, where it is six."""
+    shown = []
+    monkeypatch.setattr(Progress, "show", lambda self, *_: shown.append(1))
+    with _ticking(True, "sleep"):
+        time.sleep(3)
+    assert len(shown) >= 4
+    with pytest.raises(ValueError, match="ours"), _ticking(False, "fail"):
+        raise ValueError("ours")
+    assert not any("tick" in thread.name for thread in threading.enumerate())
 
 
 def test_options_of_a_policy_reach_it():

@@ -93,6 +93,27 @@ def test_topology_is_lost_where_two_groups_are_hot():
     free = diagnose(loads, 4, 4, spares=[0])
     assert found.losses["topology"] > 0.1 and free.losses["topology"] == 0
     assert found.losses["packing"] == free.losses["packing"]
+    loads = drawn(3, noise=1.0)
+    found = diagnose(loads, 4, 4, nodes=2, groups=4, policy="hierarchical", spares=[0])
+    for t, rung in enumerate(found.rungs):
+        P = rebuild(loads[t], 4, 4, nodes=2, groups=4, policy="hierarchical").physical
+        assert rung[3] == balancedness(P, loads[t], 4)
+        assert rung[6] == balancedness(P, loads[t + 1], 4)
+
+
+def test_with_many_tokens_all_is_drift():
+    """Draws have the shares of the window that is planned on, not of the next."""
+    loads = 10_000_000 * np.array([[[8, 1, 1, 2]], [[1, 8, 2, 1]]])
+    losses = balance_losses(loads, 2, 2)
+    assert abs(losses["chance, served"]) < 0.002 and abs(losses["chance, planned"]) < 0.002
+    assert losses["drift"] > 0.1
+
+
+def test_plans_start_from_what_was_seen():
+    """The last window is another one, and very large; no plan may know of it."""
+    loads = np.repeat([[[40, 10, 10, 20]]], 9, axis=0)
+    loads[-1] = [[1000, 9000, 5000, 1000]]
+    assert not diagnose(loads, 4, 4, spares=[4]).grid[:, 3].any()
 
 
 def test_a_plan_is_drawn_with_the_tokens_that_it_saw():
@@ -144,6 +165,8 @@ def test_chance_takes_no_more_than_the_theorem_says(seed):
 
 
 def test_the_bound_of_chance():
+    by_hand = 1 / (2 + np.sqrt(16 * np.log(8) / 50) + 8 * np.log(8) / 300)
+    assert np.isclose(chance_bound(100, 8, 0.5), by_hand)
     assert chance_bound(100, 1) == 1 and chance_bound(1e12, 32) > 0.999
     assert chance_bound(100, 8) < chance_bound(200, 8) < chance_bound(200, 4)
     assert chance_bound(1e15, 8, 0.7) < 0.7 < chance_bound(1e15, 8, 0.7) + 1e-6

@@ -28,7 +28,7 @@ from serving_or.experts.replicas import (
     replica_counts,
 )
 from serving_or.tools.answers import Infeasible, TooLarge
-from serving_or.tools.data import load_experts
+from serving_or.tools.data import TASKS, load_experts
 from serving_or.tools.models import CARDS
 from tests.instances import peers_map
 from tests.long import LONG, cases
@@ -114,6 +114,24 @@ def test_transfers_are_pairs_that_are_new(shape, seed):
         assert transfers(a, named, gpus) == min(
             distance(old, rows_) for rows_ in itertools.permutations(rows)
         )
+
+
+@given(st.integers(2, 4), st.integers(1, 3), seeds)
+@settings(max_examples=cases(1000))
+def test_new_names_for_maps_that_are_not_legal(gpus, s, seed):
+    """Experts twice on a GPU and empty slots: the same GPUs, the fewest transfers, slots kept."""
+    old, new = np.random.default_rng(seed).integers(-1, 4, (2, 1, gpus * s))
+    named = relabel(old, new, gpus)
+    rows = [sorted(row) for row in new.reshape(gpus, s).tolist()]
+    assert sorted(map(sorted, named.reshape(gpus, s).tolist())) == sorted(rows)
+    before = [frozenset(row) - {-1} for row in old.reshape(gpus, s).tolist()]
+    sets = [frozenset(row) - {-1} for row in rows]
+    best = min(distance(before, order) for order in itertools.permutations(sets))
+    assert transfers(old, named, gpus) == best
+    # as many slots as they have in common keep what they hold
+    for was, now in zip(old.reshape(gpus, s), named.reshape(gpus, s)):
+        common = sum(min((was == e).sum(), (now == e).sum()) for e in range(4))
+        assert ((was == now) & (was >= 0)).sum() == common
 
 
 def test_transfers_of_no_maps_are_refused():
@@ -241,9 +259,12 @@ def test_a_plan_says_the_truth(shape, seed, slack):
     p = plan(loads, gpus, gpus * s - m, old=old, slack=slack)
     assert faults(p.physical, m, gpus) == []
     assert (p.at_least <= p.transfers)[p.reached].all()
-    near = rebuild(loads, gpus, gpus * s - m, tolerance=max(1e-3, slack / 10))
-    target = (1 + slack) * near.gpu_loads.max(axis=1)
-    assert np.allclose(p.targets, target, rtol=1e-12)
+    base = rebuild(loads, gpus, gpus * s - m, tolerance=max(1e-3, slack / 2))
+    for target_, top, bound in zip(p.targets, base.gpu_loads.max(axis=1), base.bounds):
+        near = top <= (1 + slack / 2) * bound
+        best = min(top, (1 + slack / 5) * bound) if near else top
+        assert target_ == pytest.approx((1 + slack) * best, rel=1e-12)
+    target = p.targets * (1 + 1e-12)
     before = gpu_loads(old, loads, gpus).max(axis=1)
     after = gpu_loads(p.physical, loads, gpus).max(axis=1)
     assert (after <= before * (1 + 1e-12)).all() and p.value == after.sum()
@@ -481,31 +502,49 @@ def test_the_bound_is_below_every_map_that_keeps_the_limit(seed):
 
 
 @cache
-def windows():
-    return load_experts(window=4).loads
+def windows(order):
+    """Windows of four sequences of a task (T, 26, 64): as the file has them, or with the tasks and
+    their sequences in another order."""
+    trace = load_experts()
+    rng = np.random.default_rng(order)
+    tasks = list(dict.fromkeys(trace.domain)) if order == 0 else rng.permutation(TASKS)
+    found = []
+    for task in tasks:
+        rows = np.flatnonzero(np.array(trace.domain) == task)
+        rows = rows if order == 0 else rng.permutation(rows)
+        rows = rows[: len(rows) // 4 * 4].reshape(-1, 4)
+        found.append(trace.loads[rows].sum(axis=1))
+    return np.concatenate(found)
 
 
-@pytest.mark.parametrize("gpus, spare, most", [(8, 8, 0.08), (16, 16, 0.17)])
-def test_few_experts_of_a_real_model_move(gpus, spare, most):
-    # every layer in a long run
-    W = windows()[:, :: 1 if LONG else 3]
-    at, moved, after, theirs = rebuild(W[0], gpus, spare).physical, [], [], []
+def test_the_first_order_is_that_of_the_file():
+    assert (windows(0) == load_experts(window=4).loads).all()
+
+
+def replanned(W, gpus, spare, slack, alpha):
+    "Transfers a slot, and the balance of the next window less that of the open rule."
+    at, seen, moved, ahead = rebuild(W[0], gpus, spare).physical, W[0], [], []
     for now, coming in zip(W[1:], W[2:]):
-        p = plan(now, gpus, spare, old=at)
-        at = p.physical
-        moved.append(p.transfers.sum() / at.size)
-        after.append(balancedness(at, coming, gpus))
-        theirs.append(balancedness(peers_map(now, 64 + spare, gpus), coming, gpus))
+        seen = alpha * now + (1 - alpha) * seen
+        p = plan(seen, gpus, spare, old=at, slack=slack)
         assert p.reached.all()
-    assert np.mean(moved) <= most
-    assert np.mean(after) >= np.mean(theirs) - 0.003
-    at, moved, smooth = rebuild(W[0], gpus, spare).physical, [], W[0]
-    for now in W[1:-1]:
-        smooth = 0.5 * smooth + 0.5 * now
-        p = plan(smooth, gpus, spare, old=at, slack=0.05)
         at = p.physical
         moved.append(p.transfers.sum() / at.size)
-    assert np.mean(moved) <= {8: 0.035, 16: 0.08}[gpus]
+        theirs = peers_map(now, 64 + spare, gpus)
+        ahead.append(balancedness(at, coming, gpus) - balancedness(theirs, coming, gpus))
+    return np.mean(moved), np.mean(ahead)
+
+
+@pytest.mark.parametrize("gpus, most, smooth", [(8, 0.08, 0.035), (16, 0.17, 0.08)])
+def test_few_experts_of_a_real_model_move(gpus, most, smooth):
+    """What moves is asked of each order; the next window of their mean, as one order's difference
+    changes by 0.003 when the loads change by a thousandth."""
+    # every layer in a long run
+    orders = [windows(order)[:, :: 1 if LONG else 3] for order in range(5 if LONG else 3)]
+    runs = [replanned(W, gpus, gpus, 0.02, 1.0) for W in orders]
+    assert max(moved for moved, _ in runs) <= most
+    assert np.mean([ahead for _, ahead in runs]) >= -0.003
+    assert replanned(orders[0], gpus, gpus, 0.05, 0.5)[0] <= smooth
 
 
 # What is refused, and what travels

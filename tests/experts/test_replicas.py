@@ -179,6 +179,14 @@ def test_whole_groups_on_nodes(m, gpus, size, nodes, groups):
         assert proved.value == pytest.approx(best, rel=1e-6) and proved.status == Status.OPTIMAL
 
 
+def test_copies_stay_on_a_node_and_that_is_in_the_bound():
+    # one hot expert, a spare on each of two nodes: two copies at most, whatever the GPUs
+    w = np.array([[90.0, *[1.0] * 13]])
+    plan = rebuild(w, 16, 2, nodes=2, groups=2, policy="hierarchical")
+    assert plan.counts[0, 0] == 2 and plan.value == plan.bound == 45
+    assert rebuild(w, 16, 2, nodes=2, groups=2).value == 30
+
+
 def _same_up_to_order(plan, maps):
     "Whether a map is among those of a list but for the order of slots on a GPU."
     mine = np.sort(plan.physical[0].reshape(plan.gpus, -1), axis=1).ravel()

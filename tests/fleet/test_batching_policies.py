@@ -194,6 +194,14 @@ def test_slices_and_classes_are_their_rules(case, growth, first, stagger):
     assert agree(schedule(requests, memory, GBA(growth, stagger)), *said)
 
 
+def test_of_equal_estimates_the_last_to_begin_is_evicted():
+    requests = Requests([1, 1, 1, 2], [1, 2, 3, 0], [6, 4, 3, 5])
+    table = schedule(requests, 11, AMin([2, 2, 3, 3]))
+    assert agree(table, *literal_amin(requests, 11, [2, 2, 3, 3]))
+    # at 3 the estimates of requests 0, 1 and 2 are 3, and request 2 began at 2
+    assert table.starts.tolist() == [1, 1, 6, 7] and [2, 2, 1] in table.lost.tolist()
+
+
 def test_windows_slide_as_the_rules_say():
     rng = np.random.default_rng(3)
     for longest, memory, n in ((3, 9, 40), (29, 60, 30)):

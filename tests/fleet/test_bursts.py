@@ -239,6 +239,8 @@ def test_infeasible_targets_and_too_few_gpus():
         staff_trace(t, s, wait=0.5, share=1.0, most=3)
     assert caught.value.nearest == 4
     assert staff_trace(t, s, wait=0.5, share=1.0, most=4).gpus == 4
+    with pytest.raises(Infeasible, match="most is 0"):
+        staff_trace(t, s, wait=0.5, most=0)
 
 
 @pytest.mark.parametrize(

@@ -250,6 +250,12 @@ def test_a_load_within_rounding_of_whole_gpus_is_told_the_same_everywhere(over, 
         assert error.value.nearest.tolist() == [count]
 
 
+def test_large_classes_choose_first():
+    "The small one first would take the GPU that the large one cannot do without."
+    count, share = greedy(Fleet([1, 3], [[1, 1], [1, 0]], [1, 5], [3, 1]), np.zeros(2))
+    assert count.tolist() == [3, 1] and share.tolist() == [[0, 1], [1, 0]]
+
+
 def test_largest_multiple_of_the_demand():
     with pytest.raises(Infeasible) as error:
         mix([6, 3], [[4, 10], [0, 2]], [1, 3], [1, 1])
