@@ -410,3 +410,37 @@ def test_a_map_that_knows_its_first_layer_keeps_it(tmp_path):
     assert read_map(tmp_path / "map.yaml").layers == (1, 2)
     write_map(again, tmp_path / "map.json", "vllm-ascend", experts=4, gpus=3)
     assert np.array_equal(read_map(tmp_path / "map.json").physical, PLAN)
+
+
+def test_rows_slots_and_places_at_their_limits(tmp_path):
+    for layers in (1, 3):
+        with pytest.raises(ValueError, match=f"2 rows for {layers} layer"):
+            check_map(PLAN, 4, 3, layers=layers)
+    # 1023 spares are the most that vLLM has room for
+    for spares, fine in ((1023, True), (1024, False)):
+        wide = np.arange(1 + spares)[None] * 0
+        if fine:
+            check_map(wide, 1, 1 + spares, engine="vllm")
+        else:
+            with pytest.raises(ValueError, match="1024 redundant"):
+                check_map(wide, 1, 1 + spares, engine="vllm")
+    # one copy of a double goes: the other has not moved
+    check_map([[0, 2, 1, 3]], 4, 2, engine="vllm-ascend", old=[[0, 0, 1, 3]])
+    file = tmp_path / "map.json"
+    write_map(PLAN, file, "vllm-ascend", experts=4, gpus=3)
+    said = json.loads(file.read_text())
+    said["layer_list"][1]["device_list"][2]["device_id"] = 0
+    file.write_text(json.dumps(said))
+    with pytest.raises(ValueError, match="layer 1: the card at place 2 calls itself 0"):
+        check_map(file, 4, 3, engine="vllm-ascend")
+    (tmp_path / "map.yaml").write_text("num_slots: 3\ninitial_global_assignments:\n  3: [0, 1]\n")
+    with pytest.raises(ValueError, match="num_slots is 3, and layer 3 has 2 slots"):
+        read_map(tmp_path / "map.yaml")
+
+
+def test_an_old_map_of_another_width_is_none_to_start_from():
+    x = counts(2, 4)
+    fresh = VllmPolicy.rebalance_experts(x, 6, 1, 1, 3)
+    for width in (4, 8):
+        old = np.tile(np.arange(width) % 4, (2, 1))
+        assert np.array_equal(VllmPolicy.rebalance_experts(x, 6, 1, 1, 3, old), fresh)

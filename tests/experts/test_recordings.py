@@ -378,3 +378,81 @@ def test_padding_is_counted_apart(tmp_path):
     assert read.total.tolist() == [[1, 1, 1]] and "padding in 1 place" in read.summary()
     refused(tmp_path, {"routed_experts": [[[0, -2]]]}, "holds expert -2", experts=3)
     refused(tmp_path, {"routed_experts": [[[0, 3]]]}, "holds expert 3", experts=3)
+
+
+# SGLang's passes, by their fields; its own recorder stands in tests/clients
+
+
+def passes(ranks, count, table, skip=(), seed=0):
+    "A dump of each rank, and the slots' counts of each pass that every rank has."
+    rng = RNG(seed)
+    slots = rng.integers(1, 9, (ranks, count, *np.shape(table)))
+    dumps = [
+        {
+            "records": [
+                {"forward_pass_id": t, "rank": rank, "gatherer_key": "primary"}
+                | {"global_physical_count": slots[rank, t].tolist()}
+                for t in range(count)
+                if (rank, t) not in skip
+            ],
+            "last_physical_to_logical_map": np.asarray(table).tolist(),
+        }
+        for rank in range(ranks)
+    ]
+    return dumps, slots.sum(axis=0)
+
+
+def stored(folder, dumps):
+    folder.mkdir()
+    for i, dump in enumerate(dumps):
+        (folder / f"{i}.json").write_text(json.dumps(dump))
+    return folder
+
+
+def by_expert(slots):
+    out = np.zeros((len(slots), *PLAN.shape[:1], 4))
+    for t, layer, p in np.ndindex(*slots.shape):
+        out[t, layer, PLAN[layer, p]] += slots[t, layer, p]
+    return out
+
+
+def test_passes_of_sglang(tmp_path):
+    dumps, slots = passes(3, 4, PLAN)
+    read = read_loads(stored(tmp_path / "all", dumps))
+    assert np.array_equal(read.loads, by_expert(slots)) and "over 3 ranks" in read.summary()
+    with pytest.raises(ValueError, match="1 of 4 ranks are not here: 3"):
+        read_loads(tmp_path / "all", gpus=4)
+    # a pass that one rank has not recorded is left out, and said
+    dumps, slots = passes(3, 4, PLAN, skip={(1, 2)})
+    read = read_loads(stored(tmp_path / "gap", dumps))
+    assert np.array_equal(read.loads, by_expert(slots)[[0, 1, 3]])
+    assert "1 passes lack a rank" in read.summary()
+
+
+def test_passes_of_sglang_that_are_refused(tmp_path):
+    dumps, _ = passes(2, 2, PLAN)
+    with pytest.raises(ValueError, match="pass 0 of rank 0 is there twice"):
+        read_loads(stored(tmp_path / "twice", [dumps[0], dumps[0]]))
+    other = dumps[1] | {"last_physical_to_logical_map": PLAN[::-1].tolist()}
+    with pytest.raises(ValueError, match="recorded across a rebalance"):
+        read_loads(stored(tmp_path / "moved", [dumps[0], other]))
+    for record in dumps[0]["records"]:
+        half = np.array(record["global_physical_count"])
+        half[:, 3:] = 0
+        record["global_physical_count"] = half.tolist()
+    with pytest.raises(ValueError, match="lower half of the slots"):
+        read_loads(stored(tmp_path / "half", dumps[:1]))
+    assert len(read_loads(tmp_path / "half", gpus=1).loads) == 2
+
+
+def test_ranks_and_layers_that_are_there_twice_or_not(tmp_path):
+    line = {"num_tokens": 1, "topk": 1, "top_indices": [[0]]}
+    lines = [line | {"step": t, "layer": 0, "rank": r} for t, r in ((0, 0), (0, 1), (1, 0))]
+    (tmp_path / "a").write_text("\n".join(map(json.dumps, lines)))
+    with pytest.raises(ValueError, match="lacks a layer or a rank"):
+        read_loads(tmp_path / "a", experts=2)
+    (tmp_path / "a").unlink()
+    for name in ("x_1.txt", "y_1.txt"):
+        (tmp_path / name).write_text("0\t1\t\t0.5\t0.5\n")
+    with pytest.raises(ValueError, match="same layer's number"):
+        read_loads(tmp_path, experts=2)
