@@ -538,7 +538,7 @@ def replanned(W, gpus, spare, slack, alpha):
 @pytest.mark.parametrize("gpus, most, smooth", [(8, 0.08, 0.035), (16, 0.17, 0.08)])
 def test_few_experts_of_a_real_model_move(gpus, most, smooth):
     """What moves is asked of each order; the next window of their mean, as one order's difference
-    changes by 0.003 when the loads change by a thousandth."""
+    changes by about 0.0013 when the loads it begins with change by 0.3 %."""
     # every layer in a long run
     orders = [windows(order)[:, :: 1 if LONG else 3] for order in range(5 if LONG else 3)]
     runs = [replanned(W, gpus, gpus, 0.02, 1.0) for W in orders]

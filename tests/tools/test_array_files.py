@@ -425,3 +425,14 @@ def test_random_bytes(tmp_path_factory, data):
 @given(data=st.data())
 def test_valid_files_with_some_bytes_changed(tmp_path_factory, good, data):
     only_documented(tmp_path_factory.getbasetemp() / "changed", data.draw(spoiled(good)))
+
+
+@pytest.mark.parametrize("divider", [",", ";", "\t"])
+@pytest.mark.parametrize("names", [("layer", "expert", "count"), ("Layer_id", "tokens"), ("step",)])
+def test_a_list_of_places_is_no_table(tmp_path, names, divider):
+    "Read as a table, its three columns would be three experts."
+    file = tmp_path / "long.csv"
+    row = divider.join("1" for _ in names)
+    file.write_text("\n".join([divider.join(names), row, row]))
+    with pytest.raises(ValueError, match="so each row is one number"):
+        read_arrays(file)
