@@ -76,8 +76,10 @@ def gather_symbols(app, docname, source):
         tables = [hit[0] for text in texts for hit in TABLE.finditer(text + "\n")]
         page = path.relative_to(ROOT).with_suffix("").as_posix()
         if tables and page in app.env.found_docs:
-            part = path.parent.name.capitalize()
-            source[0] += f"\n## {part}: {link_to(page)}\n\n" + "\n".join(tables)
+            part = path.parent.name
+            # a link to a neighbour of the chapter, seen from here
+            rows = re.sub(r"\]\((?=\d\d_\w+\.ipynb)", f"](../nbs/{part}/", "\n".join(tables))
+            source[0] += f"\n## {part.capitalize()}: {link_to(page)}\n\n" + rows
 
 
 def setup(app):
