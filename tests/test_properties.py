@@ -126,7 +126,10 @@ every_one = pytest.mark.parametrize("walk", WALKS.values(), ids=WALKS)
 def test_all_kinds_are_there():
     assert {"Never", "Chase", "Myopic", "RegularizedGreedy", "Follow", "Mix"} <= set(POLICIES)
     assert {"Threshold", "Hysteresis", "Credit"} <= set(ROUNDINGS)
-    assert set(PREDICTORS) == {"last", "ewma", "seasonal"} and "Certificate" in CERTIFICATES
+    assert (
+        set(PREDICTORS) == {"last", "ewma", "seasonal", "cautious"}
+        and "Certificate" in CERTIFICATES
+    )
     assert set(MADE) <= set(experts.__all__)
 
 

@@ -89,7 +89,7 @@ def noise_floor(
 
 # %% ../../nbs/experts/20_diagnosis.ipynb #45fa64f0
 #| code-fold: true
-def _draw(rng: np.random.Generator, loads: np.ndarray, tokens: np.ndarray) -> np.ndarray:
+def _draw(rng: Any, loads: np.ndarray, tokens: np.ndarray) -> np.ndarray:
     "A window of so many tokens for each layer, with the shares of these loads."
     p = loads / loads.max(axis=1, keepdims=True, initial=1e-300)
     total = p.sum(axis=1, keepdims=True)
@@ -108,7 +108,7 @@ def _floor(
     tokens: tuple[np.ndarray, np.ndarray],
     gpus: int,
     draws: int,
-    rng: np.random.Generator,
+    rng: Any,
 ) -> tuple[float, float]:
     "Balancedness of drawn windows under a given map, and under one for a draw; tokens of both."
     known, fitted = [], []

@@ -454,7 +454,10 @@ def cautious(z: float = 1.0, windows: int = 8) -> Predictor:
         recent = finite(seen, "seen", ndim=2)[-windows:]
         if len(recent) == 0:
             raise ValueError("seen has no rows; it must have the loads of at least one step")
-        return np.tile(recent.mean(axis=0) + z * recent.std(axis=0), (horizon, 1))
+        # in units of the largest, as squares and sums of huge loads are infinite
+        unit = recent.max(axis=0)
+        part = recent / np.where(unit > 0, unit, 1.0)
+        return np.tile(unit * (part.mean(axis=0) + z * part.std(axis=0)), (horizon, 1))
 
     return predict
 

@@ -174,7 +174,7 @@ class _Layer:
 
     def __init__(self, physical: np.ndarray, old: np.ndarray, loads: np.ndarray):
         gpus, m = old.shape
-        self.P, self.w, self.old = physical.copy(), loads, old
+        self.P, self.w, self.old = physical.astype(np.intp), loads, old
         self.s = physical.size // gpus
         self.gpu = np.arange(physical.size) // self.s
         self.held = np.zeros((gpus, m), bool)
@@ -584,7 +584,7 @@ def _filled(old: np.ndarray, loads: np.ndarray, gpus: int) -> np.ndarray:
         else:
             held[gpu[p], x] = True
     P[free] = -1
-    c = np.bincount(P[P >= 0], minlength=m)
+    c = np.bincount(P[P >= 0].astype(np.intp), minlength=m)
     # lost experts by load, the hottest first
     for f in sorted(np.flatnonzero(c == 0), key=lambda e: (-loads[e], e)):
         if free:
@@ -670,7 +670,7 @@ def transfer_rounds(source: ArrayLike, target: ArrayLike) -> np.ndarray:
     # a reader of a disk waits for nobody but its receiver
     top = int(max(source.max(initial=-1), target.max(initial=-1))) + 1
     ends = np.array([np.where(source < 0, top + np.arange(source.size), source), target])
-    busiest = max((int(np.bincount(e).max()) for e in ends if e.size), default=0)
+    busiest = max((int(np.bincount(e.astype(np.intp)).max()) for e in ends if e.size), default=0)
     # the transfer of each round at each sender, and at each receiver
     at = [np.full((int(e.max(initial=-1)) + 1, busiest), -1, np.int64) for e in ends]
     result = np.full(source.size, -1, np.int64)
@@ -970,7 +970,7 @@ class RepairPlan(ReplicaPlan):
         layer = whole(layer, "layer", most=len(self.loads) - 1)
         row, w = self.old[layer], self.loads[layer]
         gpu = np.arange(row.size) // (row.size // self.gpus)
-        count = np.bincount(row[row >= 0], minlength=w.size)
+        count = np.bincount(row[row >= 0].astype(np.intp), minlength=w.size)
         share = np.append(w / np.maximum(count, 1), 0.0)
         groups = {
             "before": np.bincount(gpu, share[row], self.gpus),

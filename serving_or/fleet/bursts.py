@@ -473,7 +473,10 @@ def promised_and_kept(burst: int = 16, rate: int = 6, wait: int = 1) -> Picture:
     late = np.array([(waits > x).mean() for x in t])
     title = f"{gpus} GPUs: promised 1 % above {wait} s, it is {(waits > wait).mean():.1%}"
     return lines(
-        {"simulated": 100 * late, "Erlang C": 100 * Queue(gpus, rate, service).tail(t)},
+        {
+            "simulated": 100 * late,
+            "Erlang C": np.round(100 * Queue(gpus, rate, service).tail(t), 4),
+        },
         x=t,
         title=title,
         xlabel="wait, s",
