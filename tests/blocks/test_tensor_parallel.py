@@ -1,0 +1,21 @@
+"""What the chapter claims, on many numbers; and what it refuses."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serving_or.blocks.tensor_parallel import in_tensor_parallel
+
+moderate = st.integers(0, 10**6)
+
+
+@given(moderate, moderate)
+def test_time_and_rate_count_alike(rate, time):
+    assert in_tensor_parallel(rate, time) == in_tensor_parallel(time, rate)
+    assert in_tensor_parallel(2 * rate, time) == 2 * in_tensor_parallel(rate, time)
+
+
+@pytest.mark.parametrize("rate, time", [(-1, 1), (1, -1)])
+def test_a_negative_number_is_refused(rate, time):
+    with pytest.raises(ValueError, match="at least 0"):
+        in_tensor_parallel(rate, time)
