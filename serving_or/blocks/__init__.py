@@ -27,6 +27,7 @@ from .routing import (
     route_direct,
 )
 from .search import improve
+from .simulation import Arrivals, Change, Fastest, Lengths, Run, WithRoom, simulate
 
 # in the order in which one meets them
 __all__ = [
@@ -77,6 +78,13 @@ __all__ = [
     "largest_robust",
     "rental",
     "Frontier",
+    "simulate",
+    "Arrivals",
+    "Lengths",
+    "Change",
+    "Fastest",
+    "WithRoom",
+    "Run",
     "Infeasible",
     "NotFound",
     "TooLarge",
