@@ -15,6 +15,7 @@ from .failures import RobustPlan, largest_robust, losses, place_robust, robust, 
 from .flow import coverage, route_exact
 from .line_program import milp
 from .link_program import enumeration, max_flow_placement
+from .petals_rules import Launch, launch_commands, read_launch
 from .plan import BadPlan, Chain, NoRoute, Placement, Plan, check
 from .renting import Frontier, rental
 from .routing import (
@@ -77,6 +78,9 @@ __all__ = [
     "largest_robust",
     "rental",
     "Frontier",
+    "launch_commands",
+    "Launch",
+    "read_launch",
     "Infeasible",
     "NotFound",
     "TooLarge",
