@@ -299,6 +299,28 @@ def replica_calls():
     }
 
 
+def churn_calls():
+    "The doors of what joins and leaves."
+    new = {"memory": [24], "tau": [5], "rtt": [[30], [5]], "servers": ["new"], "domain": ["west"]}
+    joined, again = blocks.Cluster(4, 4.0, 1.0, **new), blocks.Placement([1, 3, 1], [2, 2, 4])
+    return {
+        "blocks.repair": (
+            blocks.repair,
+            {"plan": plan(), "lost": [2], "joined": joined, "reload_price": 0.5, "failures": 1}
+            | {"hysteresis": 0.02, "requests": [1, 1], "time_limit": TIME_LIMIT},
+        ),
+        "blocks.RepairedPlan": (
+            blocks.RepairedPlan,
+            {"plan": plan(), "held": again, "reload_price": 0.5, "bound": 9.0}
+            | {"status": "feasible", "way": "route"},
+        ),
+        "blocks.reloads": (
+            blocks.reloads,
+            {"before": blocks.Placement([1, 3, 1], [2, 2, 4]), "after": plan().placement},
+        ),
+    }
+
+
 def petals_calls():
     "The doors of the chapter on PETALS' rules."
     launch = {"attn_cache_tokens": 9, "inference_max_length": 9, "throughput": 1.5}
@@ -751,6 +773,7 @@ def calls():
                 {"cluster": c, "requests": R, "time_limit": TIME_LIMIT},
             ),
             **petals_calls(),
+            **churn_calls(),
         }
     )
 

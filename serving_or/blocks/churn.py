@@ -13,6 +13,7 @@ import numpy as np
 
 from .bounds import best_bound
 from .cluster import Cluster
+from .conservative_greedy import groups_of_clients
 from .designs import candidate_designs, exact_chains, sweep_for
 from serving_or.blocks.failures import (
     PLENTY,
@@ -39,6 +40,7 @@ from serving_or.tools.answers import (
     choice,
     door,
     gap,
+    instance,
     number,
     progress,
     whole,
@@ -233,6 +235,8 @@ class RepairedPlan(Result):
     way: str = "route"
 
     def __post_init__(self) -> None:
+        instance(self.plan, "plan", Plan)
+        instance(self.held, "held", Placement)
         reloads(self.held, self.plan.placement)
         self._put(
             reload_price=number(self.reload_price, "reload_price", least=0),
@@ -401,6 +405,8 @@ def _offers(task: _Task, placement: Placement) -> list[tuple[int, int, int]]:
     earned[on] = rent * slots[on]
     held, found = task.held, []
     for j in np.flatnonzero(cluster.counts(1)).tolist():
+        if task.clock.over():
+            break
         a, m, value = worth(cluster, j, togo, demand).T
         loads = m - _overlap(held.a[j], held.e[j], a, a + m)
         net = value - earned[j] - R * task.price * loads
@@ -500,6 +506,8 @@ def _by_program(task: _Task, now: _Answer | None, lone: float) -> tuple[_Answer 
         opened = (now.placement.a[j] == a) & (now.placement.m[j] == m)
         start = program.at["open"], opened.astype(float)
     solution = solve(program, min(SECONDS, task.clock.left()), start=start, tolerance=1e-7)
+    if solution.status == "infeasible" and task.failures:
+        return None, 0.0
     if solution.status == "infeasible":
         raise task.cluster.proved(Infeasible(f"no placement serves {task.requests} requests"))
     bound = out_of_ticks(solution.bound / task.requests, task.cluster, scale)
@@ -567,9 +575,10 @@ def _cheaper(now: _Answer | None, other: _Answer | None, share: float = 0.0) -> 
     return other if other.value < now.value * (1 - max(share, ROUNDING)) else now
 
 
-def _repaired(task: _Task, plan: Plan, stayed: np.ndarray, hysteresis: float, show) -> tuple:
+def _repaired(
+    task: _Task, plan: Plan, stayed: np.ndarray, lone: float, hysteresis: float, show
+) -> tuple[_Answer, float]:
     "The best answer by all ways in turn, and a bound."
-    lone = lone_bound(task.cluster, task.demand)
     missing = ~task.held.hosts(task.cluster.blocks).any(axis=0)
     bound = lone + task.price * int(missing.sum())
     now = _kept(task, plan, stayed)
@@ -686,6 +695,11 @@ def repair(
     clock, failures = Clock(time_limit), whole(failures, "failures")
     cluster, stayed = after_churn(plan.cluster, lost, joined)
     demand = plan.requests if requests is None else cluster.demand(requests)
+    if failures and len(groups_of_clients(cluster, demand)[0]) > 1:
+        raise ValueError(
+            f"failures is {failures} and clients reach different servers; it must be 0, or each"
+            " client must reach the same ones"
+        )
     more = cluster.n - len(stayed)
     held = Placement(
         np.append(plan.placement.a[stayed], np.ones(more, int)),
@@ -694,11 +708,11 @@ def repair(
     task = _Task(cluster, held, np.asarray(demand), price, failures, clock)
     if not demand.any():
         return RepairedPlan(checked(cluster, held, [], demand), held, price, way="keep")
+    lone = lone_bound(cluster, demand)
     with progress(verbose, "repair", time_limit) as line:
-        answer, bound = _repaired(task, plan, stayed, hysteresis, line.show)
+        answer, bound = _repaired(task, plan, stayed, lone, hysteresis, line.show)
         line.show(answer.value, bound)
-    known = dict(bound=min(lone_bound(cluster, demand), answer.value - task.pay(answer.placement)))
-    found = checked(cluster, answer.placement, answer.chains, demand, **known)
+    found = checked(cluster, answer.placement, answer.chains, demand, bound=lone)
     proved = cluster.exact and gap(answer.value, bound) <= OPTIMALITY
     late = clock.over() and not proved
     status = Status.OPTIMAL if proved else Status.TIME_LIMIT if late else Status.FEASIBLE
