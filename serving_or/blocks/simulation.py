@@ -615,6 +615,13 @@ class Run(Record):
         When a chain does not run every block once, or a server holds more than its memory.
     ValueError
         When times, tokens and chains contradict each other.
+
+    Examples
+    --------
+    >>> c = Cluster(4, 4, 1, memory=[16, 12], tau=[10, 20], rtt=[10, 10])
+    >>> run = simulate(c, Placement([1, 3], [2, 2]), Arrivals([0, 5, 10], prompt=1, output=3))
+    >>> run.percentiles("ttft", 50), run.little()[0], run.unstable
+    (80.0, 1.9791666666666667, False)
     """
 
     cluster: Cluster
@@ -744,7 +751,7 @@ class Run(Record):
         alone = float((self.total[ok] - wait).mean())
         return bool(growth > alone and quarters[3] == max(quarters))
 
-    def percentiles(self, of: str = "total", q: Any = (50, 95, 99)) -> np.ndarray:
+    def percentiles(self, of: str = "total", q: Any = (50, 95, 99)) -> Any:
         """Percentiles over the served requests.
 
         Parameters
@@ -756,13 +763,14 @@ class Run(Record):
 
         Returns
         -------
-        ndarray
+        ndarray, or float for one
             In the cluster's unit of time; NaN when none was served.
         """
         x = getattr(self, choice(of, "of", ("total", "ttft", "tpot", "wait")))
         x = x[np.isfinite(x)]
         q = finite(q, "q")
-        return np.percentile(x, q) if len(x) else np.full(np.shape(q), np.nan)
+        found = np.percentile(x, q) if len(x) else np.full(np.shape(q), np.nan)
+        return found if np.ndim(found) else float(found)
 
     def summary(self) -> str:
         """What a person reads first."""
