@@ -299,6 +299,51 @@ def replica_calls():
     }
 
 
+def churn_calls():
+    "The doors of what joins and leaves."
+    new = {"memory": [24], "tau": [5], "rtt": [[30], [5]], "servers": ["new"], "domain": ["west"]}
+    joined, again = blocks.Cluster(4, 4.0, 1.0, **new), blocks.Placement([1, 3, 1], [2, 2, 4])
+    return {
+        "blocks.repair": (
+            blocks.repair,
+            {"plan": plan(), "lost": [2], "joined": joined, "reload_price": 0.5, "failures": 1}
+            | {"hysteresis": 0.02, "requests": [1, 1], "time_limit": TIME_LIMIT},
+        ),
+        "blocks.RepairedPlan": (
+            blocks.RepairedPlan,
+            {"plan": plan(), "held": again, "reload_price": 0.5, "bound": 9.0}
+            | {"status": "feasible", "way": "route"},
+        ),
+        "blocks.reloads": (
+            blocks.reloads,
+            {"before": blocks.Placement([1, 3, 1], [2, 2, 4]), "after": plan().placement},
+        ),
+    }
+
+
+def petals_calls():
+    "The doors of the chapter on PETALS' rules."
+    launch = {"attn_cache_tokens": 9, "inference_max_length": 9, "throughput": 1.5}
+    peers = ["/ip4/10.0.0.7/tcp/31337/p2p/QmedTaZXmULqwspJXz44SsPZyTNKxhnnFvYRajfH7MGhCY"]
+    given = {"torch_dtype": "float32", "quant_type": "none", "device": "cpu", "dht_prefix": "m"}
+    return {
+        "blocks.launch_commands": (
+            blocks.launch_commands,
+            {"plan": plan(), "model": "m", "tokens": 9, "initial_peers": peers, "port": [1, 2, 3]}
+            | {**given, "throughput": 1.5},
+        ),
+        "blocks.Launch": (
+            blocks.Launch,
+            {"model": "m", "start": 0, "end": 3, **launch, "initial_peers": peers, "port": 9}
+            | {**given, "host_maddrs": ()},
+        ),
+        "blocks.read_launch": (
+            blocks.read_launch,
+            {"line": blocks.Launch("m", 0, 3, **launch).line},
+        ),
+    }
+
+
 def batching_calls():
     "The doors of requests with a growing cache."
     requests = fleet.Requests([0, 0, 2], [3, 1, 2], [2, 6, 4])
@@ -727,6 +772,8 @@ def calls():
                 blocks.rental,
                 {"cluster": c, "requests": R, "time_limit": TIME_LIMIT},
             ),
+            **petals_calls(),
+            **churn_calls(),
         }
     )
 

@@ -8,6 +8,7 @@ from serving_or.tools.files import GB, GIB, BadFile
 from serving_or.tools.models import A100, CARDS, MIG, Card, Device
 
 from .bounds import Bound, aggregate_bound, best_bound, chain_bound, exit_bound, strip_bound
+from .churn import RepairedPlan, reloads, repair
 from .cluster import Cluster
 from .conservative_greedy import NoPlacement, cg_bp, cg_bprr, guarantee, largest_requests
 from .designs import lanes, petals_like, sweep, uncontended
@@ -15,6 +16,7 @@ from .failures import RobustPlan, largest_robust, losses, place_robust, robust, 
 from .flow import coverage, route_exact
 from .line_program import milp
 from .link_program import enumeration, max_flow_placement
+from .petals_rules import Launch, launch_commands, read_launch
 from .plan import BadPlan, Chain, NoRoute, Placement, Plan, check
 from .renting import Frontier, rental
 from .routing import (
@@ -27,6 +29,8 @@ from .routing import (
     route_direct,
 )
 from .search import improve
+from .simulation import Arrivals, Change, Fastest, Lengths, Run, WithRoom, simulate
+from .two_time_scales import DesignCapacity, ExactWait, WaitingPenalised, design_capacity
 
 # in the order in which one meets them
 __all__ = [
@@ -77,6 +81,23 @@ __all__ = [
     "largest_robust",
     "rental",
     "Frontier",
+    "launch_commands",
+    "Launch",
+    "read_launch",
+    "simulate",
+    "Arrivals",
+    "Lengths",
+    "Change",
+    "Fastest",
+    "WithRoom",
+    "Run",
+    "WaitingPenalised",
+    "ExactWait",
+    "design_capacity",
+    "DesignCapacity",
+    "repair",
+    "RepairedPlan",
+    "reloads",
     "Infeasible",
     "NotFound",
     "TooLarge",
