@@ -612,11 +612,12 @@ def _ascend(glue, begin, end, clock, keep=None):
     def leave(event):
         return glue.held(event, end, spent)
 
-    if clock.over():
+    # the solver looks at its clock too seldom to begin what it cannot finish
+    if clock.left() <= PACE * (first[end] - first[begin]) ** 2:
         return None
     program, asks, room = window_rows(glue, begin, end, entry, leave)
     found = solve(program, time_limit=clock.left(), relaxed=True)
-    if found.status != Outcome.OPTIMAL or found.multipliers is None:
+    if found.status not in (Outcome.OPTIMAL, Outcome.IMPRECISE) or found.multipliers is None:
         return None
     last = end if keep is None else keep
     now = slice(first[begin], first[last])
@@ -703,9 +704,11 @@ def _neighbour(glue, depth, x, begin, end, clock):
 CONFIGURATIONS = 600  # dynamic programming up to so many placements
 PAIR = 3e-9  # seconds for a pair of placements in a step of dynamic programming
 CELL = 1e-7  # seconds of the relaxation, times m T^2
+PACE = 3e-8  # seconds of the simplex method, times the events of a window, squared
 GRACE = 0.125  # seconds that first schedules, and the certificate, may take in any case
 # shares of the time that is left
-CERTIFIED, PLAYED, CONVEX, PROGRAM, SEARCHED, POLISHED = 0.3, 0.1, 0.25, 0.6, 0.2, 0.3
+CERTIFIED, PLAYED, CONVEX, PROGRAM, SEARCHED, POLISHED = 0.1, 0.05, 0.25, 0.6, 0.2, 0.3
+CHUNKS = 0.6  # of the time, for long chains
 WINDOW, AHEAD, AROUND = 20, 10, 10  # steps of a window, after it, and on both sides
 WIDE = 256  # GPUs from which windows are short
 CHUNK, BESIDE = 50, 20  # steps that are rounded at once, and steps after them that are looked at
@@ -840,10 +843,11 @@ def _linearly(known, glue, clock):
 def _rounded(known, glue, clock):
     "Local search; on long chains chunk by chunk, each begun where the one before ends."
     chain, p, first = known.chain, known.chain.problem, known.chain.first
-    clock = Clock(SEARCHED * clock.left())
     if chain.events <= WHOLE:
+        clock = Clock(SEARCHED * clock.left())
         known.offer([improve(chain, known.depth, clock, known.seed)[0]])
         return
+    clock = Clock(CHUNKS * clock.left())
     depth, x = known.depth.copy(), p.start
     for begin in range(0, p.steps, CHUNK):
         end, ahead = (min(begin + n, p.steps) for n in (CHUNK, CHUNK + BESIDE))
