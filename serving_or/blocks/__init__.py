@@ -30,6 +30,7 @@ from .routing import (
 )
 from .search import improve
 from .simulation import Arrivals, Change, Fastest, Lengths, Run, WithRoom, simulate
+from .two_time_scales import DesignCapacity, ExactWait, WaitingPenalised, design_capacity
 
 # in the order in which one meets them
 __all__ = [
@@ -90,6 +91,10 @@ __all__ = [
     "Fastest",
     "WithRoom",
     "Run",
+    "WaitingPenalised",
+    "ExactWait",
+    "design_capacity",
+    "DesignCapacity",
     "repair",
     "RepairedPlan",
     "reloads",

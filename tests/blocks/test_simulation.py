@@ -1,6 +1,5 @@
 """One event loop: against a plain replay of it, its invariants, and what it refuses."""
 
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,18 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving_or.blocks.cluster import Cluster
-from serving_or.blocks.plan import BadPlan, Chain, NoRoute, Placement, request_time
-from serving_or.blocks.routing import cheapest
+from serving_or.blocks.plan import Placement
 from serving_or.blocks.simulation import (
     Arrivals,
-    Change,
     Fastest,
     Lengths,
-    Run,
     WithRoom,
     simulate,
 )
-from serving_or.tools.answers import Infeasible, NotFound
 from tests.long import cases
 
 
