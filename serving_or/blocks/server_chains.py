@@ -92,7 +92,7 @@ class ServerChains(Record):
         plan = check(one, self.placement, chains, sum(c.count for c in chains))
         times = {c: token_time(one, c) for c in plan.chains}
         design = None if self.design is None else whole(self.design, "design")
-        self._put(output=output, chains=sorted(plan.chains, key=times.get), design=design)
+        self._put(output=output, chains=sorted(plan.chains, key=times.__getitem__), design=design)
 
     @cached_property
     def times(self) -> np.ndarray:
