@@ -635,7 +635,7 @@ def calls():
             ),
             "experts.relax": (
                 experts.relax,
-                {"problem": p, "method": "cuts", "tolerance": 1e-6, "time_limit": TIME_LIMIT},
+                {"problem": p, "method": "interior", "tolerance": 1e-6, "time_limit": TIME_LIMIT},
             ),
             "experts.run": (
                 experts.run,

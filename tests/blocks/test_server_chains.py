@@ -101,7 +101,7 @@ def test_one_place_is_the_recursion_of_a_line(gaps, tau):
 
 
 def steps_of(state, rate, times, places):
-    "What happens next: the state after it, and its rate; the last number is the length of the line."
+    "What happens next: the state after it, and its rate; its last number is the line."
     n, w = state[:-1], state[-1]
     free = [i for i in range(len(n)) if n[i] < places[i]]
     joined = tuple(x + (i == free[0]) for i, x in enumerate(n)) if free else n
