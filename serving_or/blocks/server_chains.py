@@ -98,7 +98,9 @@ class ServerChains(Record):
     def times(self) -> np.ndarray:
         """What a request takes on each chain ``(K,)``, in the cluster's unit."""
         one = as_one(self.cluster, self.output)
-        return self.output * np.array([token_time(one, chain) for chain in self.chains])
+        times = self.output * np.array([token_time(one, chain) for chain in self.chains])
+        times.flags.writeable = False
+        return times
 
     @property
     def places(self) -> np.ndarray:
