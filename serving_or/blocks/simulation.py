@@ -924,8 +924,10 @@ def _replay_times(run: Run) -> None:
     last = first + (run.tokens - 1) * later
     final = done + run.tokens == a.output[r]
     close = 1e-9 * np.maximum(np.abs(run.stop), 1.0)
+    # a leg may end before its first token
+    late = (run.tokens > 0) & (last > run.stop + close)
     wrong = run.start < a.arrival[r]
-    wrong |= np.where(final, np.abs(last - run.stop) > close, last > run.stop + close)
+    wrong |= np.where(final, np.abs(last - run.stop) > close, late)
     wrong |= (run.tokens < 0) | (done + run.tokens > a.output[r])
     for i in np.flatnonzero(wrong)[:1].tolist():
         raise ValueError(f"leg {i}, of request {r[i]}, has times that its chain does not take")
