@@ -299,6 +299,40 @@ def replica_calls():
     }
 
 
+def chain_calls():
+    "The doors of server chains."
+    c, place = servers(), blocks.Placement([1, 1, 3], [4, 2, 2])
+    found = blocks.allocate_caches(c, place, 8)
+    some = blocks.Arrivals([0, 5], 3, 4)
+    return {
+        "blocks.allocate_caches": (
+            blocks.allocate_caches,
+            {"cluster": c, "placement": place, "output": 8.0},
+        ),
+        "blocks.ServerChains": (
+            blocks.ServerChains,
+            {"cluster": c, "placement": place, "chains": found.chains, "output": 8.0}
+            | {"design": 1},
+        ),
+        "blocks.ChainQueue": (
+            blocks.ChainQueue,
+            {"rate": 0.02, "times": [80.0, 100.0], "places": [2, 2]},
+        ),
+        "blocks.JoinFastestFree": (
+            lambda output: blocks.simulate(c, place, some, blocks.JoinFastestFree(output)),
+            {"output": 8.0},
+        ),
+        "blocks.place_chains": (
+            blocks.place_chains,
+            {"cluster": c, "rate": 1.0, "design": 1, "output": 8.0, "load": 0.9},
+        ),
+        "blocks.plan_chains": (
+            blocks.plan_chains,
+            {"cluster": c, "rate": 1.0, "output": 8.0, "load": 0.9, "most": 5, "verbose": False},
+        ),
+    }
+
+
 def churn_calls():
     "The doors of what joins and leaves."
     new = {"memory": [24], "tau": [5], "rtt": [[30], [5]], "servers": ["new"], "domain": ["west"]}
@@ -601,7 +635,7 @@ def calls():
             ),
             "experts.relax": (
                 experts.relax,
-                {"problem": p, "method": "cuts", "tolerance": 1e-6, "time_limit": TIME_LIMIT},
+                {"problem": p, "method": "interior", "tolerance": 1e-6, "time_limit": TIME_LIMIT},
             ),
             "experts.run": (
                 experts.run,
@@ -774,6 +808,7 @@ def calls():
             ),
             **petals_calls(),
             **churn_calls(),
+            **chain_calls(),
         }
     )
 

@@ -8,7 +8,7 @@ from serving_or.tools.files import GB, GIB, BadFile
 from serving_or.tools.models import A100, CARDS, MIG, Card, Device
 
 from .bounds import Bound, aggregate_bound, best_bound, chain_bound, exit_bound, strip_bound
-from .churn import RepairedPlan, reloads, repair
+from .churn import Event, RepairedPlan, churn_changes, plan_anew, reloads, repair, stay
 from .cluster import Cluster
 from .conservative_greedy import NoPlacement, cg_bp, cg_bprr, guarantee, largest_requests
 from .designs import lanes, petals_like, sweep, uncontended
@@ -29,6 +29,14 @@ from .routing import (
     route_direct,
 )
 from .search import improve
+from .server_chains import (
+    ChainQueue,
+    JoinFastestFree,
+    ServerChains,
+    allocate_caches,
+    place_chains,
+    plan_chains,
+)
 from .simulation import Arrivals, Change, Fastest, Lengths, Run, WithRoom, simulate
 from .two_time_scales import DesignCapacity, ExactWait, WaitingPenalised, design_capacity
 
@@ -98,6 +106,16 @@ __all__ = [
     "repair",
     "RepairedPlan",
     "reloads",
+    "allocate_caches",
+    "ServerChains",
+    "ChainQueue",
+    "JoinFastestFree",
+    "place_chains",
+    "plan_chains",
+    "Event",
+    "churn_changes",
+    "stay",
+    "plan_anew",
     "Infeasible",
     "NotFound",
     "TooLarge",
