@@ -305,6 +305,28 @@ def chain_of(router):
     return router.chain(0, [9, 9, 9], 1.0)
 
 
+def churn_calls():
+    "The doors of what joins and leaves."
+    new = {"memory": [24], "tau": [5], "rtt": [[30], [5]], "servers": ["new"], "domain": ["west"]}
+    joined, again = blocks.Cluster(4, 4.0, 1.0, **new), blocks.Placement([1, 3, 1], [2, 2, 4])
+    return {
+        "blocks.repair": (
+            blocks.repair,
+            {"plan": plan(), "lost": [2], "joined": joined, "reload_price": 0.5, "failures": 1}
+            | {"hysteresis": 0.02, "requests": [1, 1], "time_limit": TIME_LIMIT},
+        ),
+        "blocks.RepairedPlan": (
+            blocks.RepairedPlan,
+            {"plan": plan(), "held": again, "reload_price": 0.5, "bound": 9.0}
+            | {"status": "feasible", "way": "route"},
+        ),
+        "blocks.reloads": (
+            blocks.reloads,
+            {"before": blocks.Placement([1, 3, 1], [2, 2, 4]), "after": plan().placement},
+        ),
+    }
+
+
 def petals_calls():
     "The doors of the chapter on PETALS' rules."
     joining = {"speed": [9.0, 5, 5], "network": 7.0, "order": [2, 0, 1]}
@@ -610,7 +632,7 @@ def calls():
             ),
             "experts.relax": (
                 experts.relax,
-                {"problem": p, "method": "cuts", "tolerance": 1e-6, "time_limit": TIME_LIMIT},
+                {"problem": p, "method": "interior", "tolerance": 1e-6, "time_limit": TIME_LIMIT},
             ),
             "experts.run": (
                 experts.run,
@@ -778,6 +800,7 @@ def calls():
                 {"cluster": c, "requests": R, "time_limit": TIME_LIMIT},
             ),
             **petals_calls(),
+            **churn_calls(),
         }
     )
 

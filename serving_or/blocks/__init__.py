@@ -8,6 +8,7 @@ from serving_or.tools.files import GB, GIB, BadFile
 from serving_or.tools.models import A100, CARDS, MIG, Card, Device
 
 from .bounds import Bound, aggregate_bound, best_bound, chain_bound, exit_bound, strip_bound
+from .churn import Event, RepairedPlan, churn_changes, plan_anew, reloads, repair, stay
 from .cluster import Cluster
 from .conservative_greedy import NoPlacement, cg_bp, cg_bprr, guarantee, largest_requests
 from .designs import lanes, sweep, uncontended
@@ -37,6 +38,8 @@ from .routing import (
     route_direct,
 )
 from .search import improve
+from .simulation import Arrivals, Change, Fastest, Lengths, Run, WithRoom, simulate
+from .two_time_scales import DesignCapacity, ExactWait, WaitingPenalised, design_capacity
 
 # in the order in which one meets them
 __all__ = [
@@ -94,6 +97,24 @@ __all__ = [
     "launch_commands",
     "Launch",
     "read_launch",
+    "simulate",
+    "Arrivals",
+    "Lengths",
+    "Change",
+    "Fastest",
+    "WithRoom",
+    "Run",
+    "WaitingPenalised",
+    "ExactWait",
+    "design_capacity",
+    "DesignCapacity",
+    "repair",
+    "RepairedPlan",
+    "reloads",
+    "Event",
+    "churn_changes",
+    "stay",
+    "plan_anew",
     "Infeasible",
     "NotFound",
     "TooLarge",
