@@ -582,7 +582,7 @@ def petals(
     --------
     >>> c = Cluster(4, 4, 1, memory=[24, 12, 12], tau=[10, 20, 20], rtt=[10, 10, 10])
     >>> petals(c, 2, reserve=2).cost
-    70.0
+    50.0
     """
     demand, reserve = cluster.demand(requests), number(reserve, "reserve", least=0)
     placement = petals_bp(cluster, reserve, headroom, **joining)
