@@ -305,6 +305,40 @@ def chain_of(router):
     return router.chain(0, [9, 9, 9], 1.0)
 
 
+def chain_calls():
+    "The doors of server chains."
+    c, place = servers(), blocks.Placement([1, 1, 3], [4, 2, 2])
+    found = blocks.allocate_caches(c, place, 8)
+    some = blocks.Arrivals([0, 5], 3, 4)
+    return {
+        "blocks.allocate_caches": (
+            blocks.allocate_caches,
+            {"cluster": c, "placement": place, "output": 8.0},
+        ),
+        "blocks.ServerChains": (
+            blocks.ServerChains,
+            {"cluster": c, "placement": place, "chains": found.chains, "output": 8.0}
+            | {"design": 1},
+        ),
+        "blocks.ChainQueue": (
+            blocks.ChainQueue,
+            {"rate": 0.02, "times": [80.0, 100.0], "places": [2, 2]},
+        ),
+        "blocks.JoinFastestFree": (
+            lambda output: blocks.simulate(c, place, some, blocks.JoinFastestFree(output)),
+            {"output": 8.0},
+        ),
+        "blocks.place_chains": (
+            blocks.place_chains,
+            {"cluster": c, "rate": 1.0, "design": 1, "output": 8.0, "load": 0.9},
+        ),
+        "blocks.plan_chains": (
+            blocks.plan_chains,
+            {"cluster": c, "rate": 1.0, "output": 8.0, "load": 0.9, "most": 5, "verbose": False},
+        ),
+    }
+
+
 def churn_calls():
     "The doors of what joins and leaves."
     new = {"memory": [24], "tau": [5], "rtt": [[30], [5]], "servers": ["new"], "domain": ["west"]}
@@ -801,6 +835,7 @@ def calls():
             ),
             **petals_calls(),
             **churn_calls(),
+            **chain_calls(),
         }
     )
 

@@ -38,6 +38,14 @@ from .routing import (
     route_direct,
 )
 from .search import improve
+from .server_chains import (
+    ChainQueue,
+    JoinFastestFree,
+    ServerChains,
+    allocate_caches,
+    place_chains,
+    plan_chains,
+)
 from .simulation import Arrivals, Change, Fastest, Lengths, Run, WithRoom, simulate
 from .two_time_scales import DesignCapacity, ExactWait, WaitingPenalised, design_capacity
 
@@ -111,6 +119,12 @@ __all__ = [
     "repair",
     "RepairedPlan",
     "reloads",
+    "allocate_caches",
+    "ServerChains",
+    "ChainQueue",
+    "JoinFastestFree",
+    "place_chains",
+    "plan_chains",
     "Event",
     "churn_changes",
     "stay",

@@ -32,13 +32,21 @@ def runs(draw, output=st.integers(1, 5), most_clients=2):
     spare = [draw(st.integers(0, 25)) for _ in range(n)]
     memory = [3.0 * k + s + (7 * L if j == 0 else 0) for j, (k, s) in enumerate(zip(m, spare))]
     cluster = Cluster(
-        L, 3, 1, memory, draw(rows(n)), [draw(rows(n)) for _ in range(C)],
-        prefill_tau=draw(rows(n)), prefill_rtt=[draw(rows(n)) for _ in range(C)],
+        L,
+        3,
+        1,
+        memory,
+        draw(rows(n)),
+        [draw(rows(n)) for _ in range(C)],
+        prefill_tau=draw(rows(n)),
+        prefill_rtt=[draw(rows(n)) for _ in range(C)],
     )
     count = draw(st.integers(0, 12))
     column = lambda of: draw(st.lists(of, min_size=count, max_size=count))
     arrivals = Arrivals(
-        np.cumsum(column(st.integers(0, 20))), column(st.integers(0, 4)), column(output),
+        np.cumsum(column(st.integers(0, 20))),
+        column(st.integers(0, 4)),
+        column(output),
         column(st.integers(0, C - 1)),
     )
     lengths = Lengths(1, 0, draw(rows(n)), draw(st.integers(0, 2)))
@@ -54,4 +62,6 @@ def test_every_request_is_served_or_named_and_the_replay_agrees(router, run):
     assert run == simulate(cluster, placement, arrivals, router(), lengths=lengths, reject=True)
     present, rate, time = run.little()
     assert present == pytest.approx(rate * time, rel=1e-9)
-    assert (run.wait[run.served] >= 0).all() and (run.ttft[run.served] >= run.wait[run.served]).all()
+    assert (run.wait[run.served] >= 0).all() and (
+        run.ttft[run.served] >= run.wait[run.served]
+    ).all()
