@@ -16,10 +16,10 @@ from serving_or.experts import hindsight
 from serving_or.experts.certificate import run
 from serving_or.experts.hindsight import (
     Glue,
+    closing_in,
     configurations,
     count_optima,
     dynamic_program,
-    closing_in,
     hindsight_of_a_spike,
     improve,
     optimum,
