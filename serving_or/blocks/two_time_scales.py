@@ -187,7 +187,7 @@ def present_at_once(arrivals: Arrivals, time: Any) -> tuple[np.ndarray, np.ndarr
     ----------
     arrivals : Arrivals
     time : float or array_like (n,)
-        That each takes, in the unit of the arrivals.
+        That each takes, above 0, in the unit of the arrivals.
 
     Returns
     -------
@@ -195,9 +195,17 @@ def present_at_once(arrivals: Arrivals, time: Any) -> tuple[np.ndarray, np.ndarr
         Present when each arrives, itself included.
     share : ndarray of float
         ``share[k]`` of the time, from the first arrival to the last, k are present.
+
+    Examples
+    --------
+    >>> seen, share = present_at_once(Arrivals([0, 1, 4], 1, 1), time=2)
+    >>> seen.tolist(), share.tolist()
+    ([1, 2, 1], [0.25, 0.5, 0.25])
     """
-    a = arrivals.arrival
-    end = np.sort(a + finite(time, "time"))
+    a, T = arrivals.arrival, finite(time, "time")
+    if (T <= 0).any():
+        raise ValueError(f"time is {T.min()} for a request; it must be above 0")
+    end = np.sort(a + T)
     seen = np.arange(1, len(a) + 1) - np.searchsorted(end, a, side="right")
     if not len(a) or a[-1] == a[0]:
         return seen, np.zeros(0)
@@ -289,6 +297,8 @@ def design_capacity(
     >>> design_capacity(c, rate=1.0, output=20)
     |R| = 3: 1.6 present in the mean, 1.4 beyond; Poisson arrivals find room 92.1% of the time
     """
+    if not callable(method):
+        raise ValueError(f"method is {method!r}; it must make a plan, as sweep does")
     load = _load(cluster, rate, output, arrivals, lengths, safety, quantile, seen_by)
     tokens = load.lengths.tokens
     if arrivals is not None:
