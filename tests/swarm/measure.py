@@ -26,7 +26,7 @@ HERE = Path(__file__).parent / "programs"
 BLOCKS, HIDDEN, LONGEST = 8, 512, 96
 NAMES = "ABC"
 # milliseconds that a server waits before each step, and for each of its blocks
-NATURAL = {name: (0, 0) for name in NAMES}
+NATURAL = dict.fromkeys(NAMES, (0, 0))
 DELAYED = {"A": (5, 0), "B": (20, 2), "C": (10, 6)}
 CHAINS = (
     *("A8", "B8", "C8"),

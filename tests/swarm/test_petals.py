@@ -92,6 +92,7 @@ def test_what_petals_lets_through_and_we_do_not(tmp_path):
         f"{head} {wrong}"
         + ("" if "attn_cache" in wrong else rest)
         + ("" if "torch_dtype" in wrong else more)
+        + ("" if "dht_prefix" in wrong else " --dht_prefix tiny")
         for wrong in WRONG
     ]
     for line in lines:
@@ -101,6 +102,14 @@ def test_what_petals_lets_through_and_we_do_not(tmp_path):
         answers = asked(lines, tmp_path, *flags)
         took = {wrong: "parsed" in answer for wrong, answer in zip(WRONG, answers)}
         assert took == {wrong: passes[at] for wrong, passes in WRONG.items()}
+
+
+def test_a_folder_needs_a_prefix(tmp_path):
+    "PETALS makes a prefix from a model's name, but none from a folder, and then stops."
+    plan = whole_plan()
+    line = lines_of(plan, MODEL, [PEER])[0].replace(" --dht_prefix tiny", "")
+    (parsed,), (served,) = (asked([line], tmp_path, *flags) for flags in ((), ("--server",)))
+    assert "parsed" in parsed and "NoneType" in served["refused"]
 
 
 def test_the_swarm_says_what_the_model_says(found):

@@ -62,8 +62,9 @@ def main():
     """One answer a line."""
     shims.load()
     answers, sys.stdout = sys.stdout, sys.stderr
+    server = "--server" in sys.argv[1:]
     for words in json.load(sys.stdin):
-        print(json.dumps(read(words, "--server" in sys.argv[1:])), file=answers, flush=True)
+        print(json.dumps(read(words, server)), file=answers, flush=True)
 
 
 if __name__ == "__main__":
