@@ -354,6 +354,19 @@ def churn_calls():
             {"plan": plan(), "held": again, "reload_price": 0.5, "bound": 9.0}
             | {"status": "feasible", "way": "route"},
         ),
+        "blocks.stay": (
+            blocks.stay,
+            {"plan": plan(), "lost": [2], "joined": joined, "requests": [1, 1]},
+        ),
+        "blocks.plan_anew": (
+            blocks.plan_anew,
+            {"plan": plan(), "lost": [2], "joined": joined, "requests": [1, 1]},
+        ),
+        "blocks.Event": (blocks.Event, {"time": 5.0, "lost": ["server 1"], "joined": ["server 2"]}),
+        "blocks.churn_changes": (
+            blocks.churn_changes,
+            {"plan": plan(), "events": [blocks.Event(5.0, ["server 2"])], "load_time": 1.0},
+        ),
         "blocks.reloads": (
             blocks.reloads,
             {"before": blocks.Placement([1, 3, 1], [2, 2, 4]), "after": plan().placement},

@@ -234,8 +234,8 @@ class RepairedPlan(Result):
     >>> from serving_or.blocks import Cluster, repair, sweep
     >>> c = Cluster(4, 4, 1, memory=[16, 12, 12, 12], tau=[10, 20, 20, 25], rtt=[10] * 4)
     >>> answer = repair(sweep(c, 4), lost=[3])
-    >>> answer.value == answer.plan.cost + answer.reload_price * answer.loads.sum()
-    True
+    >>> answer.value, answer.plan.cost, int(answer.loads.sum())
+    (80.0, 80.0, 0)
     """
 
     plan: Plan
@@ -776,6 +776,11 @@ class Event(Record):
         In the cluster's unit.
     lost, joined : sequence of str
         Names of servers.
+
+    Examples
+    --------
+    >>> Event(60_000.0, lost=["oslo-1"]).lost
+    ('oslo-1',)
     """
 
     time: float
@@ -826,6 +831,8 @@ class _Fleet:
         if answer is None:
             answer = stay(self.plan, event.lost, joined, self.demand)
         placement, cluster = answer.plan.placement, answer.plan.cluster
+        for name in event.lost:
+            self.ready.pop(name, None)
         for name, blocks in zip(cluster.servers, answer.loads.tolist()):
             if blocks:
                 begins = max(event.time, self.ready.get(name, 0.0))
@@ -844,6 +851,7 @@ class _Fleet:
         return Change(time, Placement(a, m))
 
 # %% ../../nbs/blocks/17_churn.ipynb #f84d7e21
+@door
 def stay(plan: Plan, lost: Any, joined: Cluster | None, requests: Any) -> RepairedPlan:
     """The rule that changes nothing: servers keep what they hold, who joins stays idle.
 
@@ -859,10 +867,19 @@ def stay(plan: Plan, lost: Any, joined: Cluster | None, requests: Any) -> Repair
     -------
     RepairedPlan
         For no requests.
+
+    Examples
+    --------
+    >>> from serving_or.blocks import Cluster, stay, sweep
+    >>> c = Cluster(4, 4, 1, memory=[16, 12, 12, 12], tau=[10, 20, 20, 25], rtt=[10] * 4)
+    >>> answer = stay(sweep(c, 2), ["server 1"], None, [2])
+    >>> int(answer.loads.sum()), answer.plan.cost
+    (0, 0.0)
     """
     return repair(plan, lost, joined, 0.0, requests=0)
 
 
+@door
 def plan_anew(plan: Plan, lost: Any, joined: Cluster | None, requests: Any) -> RepairedPlan:
     """The rule that plans the whole anew after each event, whatever servers hold.
 
@@ -876,12 +893,22 @@ def plan_anew(plan: Plan, lost: Any, joined: Cluster | None, requests: Any) -> R
     Returns
     -------
     RepairedPlan
+
+    Examples
+    --------
+    >>> from serving_or.blocks import Cluster, plan_anew, sweep
+    >>> c = Cluster(4, 4, 1, memory=[16, 12, 12, 12], tau=[10, 20, 20, 25], rtt=[10] * 4)
+    >>> answer = plan_anew(sweep(c, 2), ["server 1"], None, [2])
+    >>> answer.plan.cluster.n, answer.way
+    (3, 'replan')
     """
     held = stay(plan, lost, joined, requests)
-    fresh = sweep_for(held.plan.cluster, np.asarray(requests), Clock())
+    cluster = held.plan.cluster
+    fresh = sweep_for(cluster, cluster.demand(requests), Clock())
     return RepairedPlan(fresh, held.held, 0.0, way="replan")
 
 
+@door
 def churn_changes(
     plan: Plan, events: Sequence[Event], rule: Any = None, load_time: float = 0.0
 ) -> tuple[list[Change], int]:
@@ -922,6 +949,8 @@ def churn_changes(
     ([0.0, 100.0], 0)
     """
     load_time = number(load_time, "load_time", least=0)
+    if not np.iterable(events):
+        raise ValueError(f"events is {events!r}; it must be a list of events")
     events = tuple(events)
     away = _away(plan.cluster, events)
     price = RELOAD * plan.cost / plan.cluster.blocks
