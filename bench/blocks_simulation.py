@@ -18,7 +18,6 @@ from serving_or.blocks.simulation import (
     Arrivals,
     Fastest,
     Lengths,
-    Request,
     Steps,
     WithRoom,
     simulate,

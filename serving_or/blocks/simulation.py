@@ -356,7 +356,7 @@ class Steps:
         self.heads = np.flatnonzero(np.diff(way, prepend=-1))
         self.tails = np.append(self.heads[1:], len(way)).tolist()
         self.ways = list(zip(self.entry[self.heads].tolist(), self.end[self.heads].tolist()))
-        self.last = last
+        self.last, self._chains = last, dict[tuple, Chain]()
 
     def best(self, cost: np.ndarray) -> tuple[float, list[int]]:
         """The cheapest chain, as the steps that it takes; none where its cost is infinite.
@@ -408,7 +408,11 @@ class Steps:
 
     def chain(self, client: int, steps: list[int]) -> Chain:
         """These steps as a chain."""
-        return Chain(client, tuple(self.server[steps].tolist()), tuple(self.blocks[steps].tolist()))
+        key = client, *steps
+        if key not in self._chains:
+            j, k = self.server[steps].tolist(), self.blocks[steps].tolist()
+            self._chains[key] = Chain(client, tuple(j), tuple(k))
+        return self._chains[key]
 
 # %% ../../nbs/blocks/14_simulation.ipynb #ad5f90dc
 class Pool:
@@ -556,38 +560,52 @@ def too_large(pool: Pool, request: Request) -> NoRoute:
     return NoRoute(said, client=request.client)
 
 # %% ../../nbs/blocks/14_simulation.ipynb #7e2e4ec3
-class Fastest:
-    """A router that takes the chain with the least time of its own, whoever else is on it."""
+class Routing:
+    "What routers share: each finds the best chain of a kind of request once for a placement."
 
     def start(self, cluster: Cluster, placement: Placement) -> None:
         """Begin a run, or go on with a new placement."""
-        self._found: dict[tuple, Chain] = {}
+        self._best: dict[tuple, tuple] = {}
 
-    def choose(self, pool: Pool, request: Request) -> Chain:
-        """The chain of a request; it begins as soon as all its servers have room."""
+    def alone(self, pool: Pool, request: Request) -> tuple[float, Chain, bool]:
+        "The time of a request's best chain when nobody waits, that chain, and whether it has room."
         key = request.client, request.prompt, request.output
-        chain = self._found.get(key)
-        if chain is None:
-            fits = pool.steps.take * request.units <= pool.capacity[pool.steps.server]
-            cost, steps = pool.steps.best(np.where(fits, pool.costs(request), np.inf))
+        found = self._best.get(key)
+        if found is None:
+            if len(self._best) >= 1000:
+                self._best.clear()
+            steps = pool.steps
+            fits = steps.take * request.units <= pool.capacity[steps.server]
+            cost, way = steps.best(np.where(fits, pool.costs(request), np.inf))
             if cost == np.inf:
                 raise too_large(pool, request)
-            chain = self._found[key] = pool.steps.chain(request.client, steps)
-        return chain
+            need = (steps.take[way] * request.units).tolist()
+            visits = list(zip(steps.server[way].tolist(), need))
+            found = self._best[key] = cost, steps.chain(request.client, way), visits
+        cost, chain, visits = found
+        return cost, chain, all(units <= pool.free[j] for j, units in visits)
+
+# %% ../../nbs/blocks/14_simulation.ipynb #ee7f1c2b
+class Fastest(Routing):
+    """A router that takes the chain with the least time of its own, whoever else is on it."""
+
+    def choose(self, pool: Pool, request: Request) -> Chain:
+        """The chain of a request; it starts as soon as all its servers have room."""
+        return self.alone(pool, request)[1]
 
 
-class WithRoom:
+class WithRoom(Routing):
     """A router that takes the chain with the least time among those with room now; where there is
     none, the request stays in the queue.
     """
 
-    def start(self, cluster: Cluster, placement: Placement) -> None:
-        """Begin a run, or go on with a new placement."""
-
     def choose(self, pool: Pool, request: Request) -> Chain | None:
         """The chain of a request, or None."""
-        cost, steps = pool.steps.best(np.where(pool.room(request), pool.costs(request), np.inf))
-        return pool.steps.chain(request.client, steps) if cost < np.inf else None
+        _, chain, room = self.alone(pool, request)
+        if room:
+            return chain
+        cost, way = pool.steps.best(np.where(pool.room(request), pool.costs(request), np.inf))
+        return pool.steps.chain(request.client, way) if cost < np.inf else None
 
 # %% ../../nbs/blocks/14_simulation.ipynb #b7c4773a
 @dataclass(frozen=True, eq=False)
