@@ -299,6 +299,12 @@ def replica_calls():
     }
 
 
+def chain_of(router):
+    "The chain of one request, by a router of PETALS."
+    router.start(servers(), plan().placement)
+    return router.chain(0, [9, 9, 9], 1.0)
+
+
 def chain_calls():
     "The doors of server chains."
     c, place = servers(), blocks.Placement([1, 1, 3], [4, 2, 2])
@@ -370,10 +376,41 @@ def churn_calls():
 
 def petals_calls():
     "The doors of the chapter on PETALS' rules."
+    joining = {"speed": [9.0, 5, 5], "network": 7.0, "order": [2, 0, 1]}
+    placement, times = plan().placement, np.full((2, 3), 9.0)
+    seen = {"rtt": times, "hop": np.full((3, 3), 9.0), "tau": [1.0, np.nan, 2.0]}
     launch = {"attn_cache_tokens": 9, "inference_max_length": 9, "throughput": 1.5}
     peers = ["/ip4/10.0.0.7/tcp/31337/p2p/QmedTaZXmULqwspJXz44SsPZyTNKxhnnFvYRajfH7MGhCY"]
     given = {"torch_dtype": "float32", "quant_type": "none", "device": "cpu", "dht_prefix": "m"}
     return {
+        "blocks.compare_policies": (
+            blocks.compare_policies,
+            {"cluster": servers(), "rate": 2.0, "seed": 1, "count": 20, "prompt": 2, "output": 8}
+            | {"held": [2, 2, 2], "headroom": 0.0, "cache_tokens": 20.0, "holding": False}
+            | {"delays": [1.0, 1, 2]},
+        ),
+        "blocks.petals_bp": (
+            blocks.petals_bp,
+            {"cluster": servers(), "reserve": 1.0, "headroom": 0.0, **joining},
+        ),
+        "blocks.petals": (
+            blocks.petals,
+            {"cluster": servers(), "requests": [1, 1], "reserve": 1.0, "headroom": 0.0, **joining}
+            | {"forward": True},
+        ),
+        "blocks.rebalance": (
+            blocks.rebalance,
+            {"cluster": servers(), "placement": placement, "quality": 0.75, "rounds": 2, "seed": 0}
+            | {"speed": [9.0, 5, 5], "network": 7.0},
+        ),
+        "blocks.PetalsRouting": (
+            lambda **seen: chain_of(blocks.PetalsRouting(**seen)),
+            seen,
+        ),
+        "blocks.PetalsThroughput": (
+            lambda seed: chain_of(blocks.PetalsThroughput(seed)),
+            {"seed": 1},
+        ),
         "blocks.launch_commands": (
             blocks.launch_commands,
             {"plan": plan(), "model": "m", "tokens": 9, "initial_peers": peers, "port": [1, 2, 3]}
@@ -769,10 +806,6 @@ def calls():
             "blocks.largest_requests": (blocks.largest_requests, {"cluster": c, "requests": R}),
             "blocks.sweep": (blocks.sweep, {"cluster": c, "requests": R, "time_limit": TIME_LIMIT}),
             "blocks.lanes": (blocks.lanes, {"cluster": c, "requests": R}),
-            "blocks.petals_like": (
-                blocks.petals_like,
-                {"cluster": c, "reserve": 2.0, "headroom": 0.0},
-            ),
             "blocks.uncontended": (blocks.uncontended, {"plan": plan()}),
             "blocks.milp": (
                 blocks.milp,

@@ -11,12 +11,22 @@ from .bounds import Bound, aggregate_bound, best_bound, chain_bound, exit_bound,
 from .churn import Event, RepairedPlan, churn_changes, plan_anew, reloads, repair, stay
 from .cluster import Cluster
 from .conservative_greedy import NoPlacement, cg_bp, cg_bprr, guarantee, largest_requests
-from .designs import lanes, petals_like, sweep, uncontended
+from .designs import lanes, sweep, uncontended
+from .experiment import Comparison, compare_policies
 from .failures import RobustPlan, largest_robust, losses, place_robust, robust, surviving
 from .flow import coverage, route_exact
 from .line_program import milp
 from .link_program import enumeration, max_flow_placement
-from .petals_rules import Launch, launch_commands, read_launch
+from .petals_rules import (
+    Launch,
+    PetalsRouting,
+    PetalsThroughput,
+    launch_commands,
+    petals,
+    petals_bp,
+    read_launch,
+    rebalance,
+)
 from .plan import BadPlan, Chain, NoRoute, Placement, Plan, check
 from .renting import Frontier, rental
 from .routing import (
@@ -68,7 +78,6 @@ __all__ = [
     "largest_requests",
     "sweep",
     "lanes",
-    "petals_like",
     "uncontended",
     "improve",
     "milp",
@@ -89,6 +98,11 @@ __all__ = [
     "largest_robust",
     "rental",
     "Frontier",
+    "petals_bp",
+    "petals",
+    "rebalance",
+    "PetalsRouting",
+    "PetalsThroughput",
     "launch_commands",
     "Launch",
     "read_launch",
@@ -116,6 +130,8 @@ __all__ = [
     "churn_changes",
     "stay",
     "plan_anew",
+    "compare_policies",
+    "Comparison",
     "Infeasible",
     "NotFound",
     "TooLarge",

@@ -831,6 +831,8 @@ class _Fleet:
         if answer is None:
             answer = stay(self.plan, event.lost, joined, self.demand)
         placement, cluster = answer.plan.placement, answer.plan.cluster
+        for name in event.lost:
+            self.ready.pop(name, None)
         for name, blocks in zip(cluster.servers, answer.loads.tolist()):
             if blocks:
                 begins = max(event.time, self.ready.get(name, 0.0))

@@ -19,7 +19,7 @@ from ..blocks.conservative_greedy import cg_bprr
 from ..blocks.designs import sweep
 from ..blocks.failures import RobustPlan
 from ..blocks.line_program import milp
-from ..blocks.petals_rules import launch_commands
+from ..blocks.petals_rules import PetalsRouting, launch_commands
 from ..blocks.plan import Plan, check
 from ..blocks.search import improve
 from ..blocks.simulation import Arrivals, Fastest, Lengths, Run, WithRoom, simulate
@@ -342,6 +342,7 @@ ROUTERS: dict[str, Callable[[], Any]] = {
     "exact": ExactWait,
     "fastest": Fastest,
     "room": WithRoom,
+    "petals": PetalsRouting,
 }
 
 
@@ -366,7 +367,7 @@ def blocks_simulate(
     prompt: int = 20,
     generate: int = 128,
     tokens: int | None = None,
-    router: Literal["waiting", "exact", "fastest", "room"] = "waiting",
+    router: Literal["waiting", "exact", "fastest", "room", "petals"] = "waiting",
     reject: bool = False,
     drop_empty: bool = False,
     seed: int = 0,
@@ -393,9 +394,10 @@ def blocks_simulate(
     tokens : int
         Tokens for which the cluster's file reserves a cache; those of the longest request when not
         given.
-    router : {"waiting", "exact", "fastest", "room"}
+    router : {"waiting", "exact", "fastest", "room", "petals"}
         Who takes which chain: the least sum of times and waits (WS-RR), the one on which it ends
-        first, the fastest whoever waits, the fastest that has room now.
+        first, the fastest whoever waits, the fastest that has room now, the one that PETALS'
+        clients take.
     reject : bool
         Count requests that no chain can hold, instead of stopping at the first one.
     drop_empty : bool
