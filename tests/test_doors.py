@@ -325,7 +325,9 @@ def chain_calls():
             {"rate": 0.02, "times": [80.0, 100.0], "places": [2, 2]},
         ),
         "blocks.JoinFastestFree": (
-            lambda output: blocks.simulate(c, place, some, blocks.JoinFastestFree(output)),
+            lambda output: blocks.simulate(
+                c, place, some, blocks.JoinFastestFree(output)
+            ).end.tolist(),
             {"output": 8.0},
         ),
         "blocks.place_chains": (
