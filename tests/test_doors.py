@@ -335,7 +335,9 @@ def chain_calls():
             {"rate": 0.02, "times": [80.0, 100.0], "places": [2, 2]},
         ),
         "blocks.JoinFastestFree": (
-            lambda output: blocks.simulate(c, place, some, blocks.JoinFastestFree(output)),
+            lambda output: blocks.simulate(
+                c, place, some, blocks.JoinFastestFree(output)
+            ).end.tolist(),
             {"output": 8.0},
         ),
         "blocks.place_chains": (
@@ -393,6 +395,12 @@ def petals_calls():
     peers = ["/ip4/10.0.0.7/tcp/31337/p2p/QmedTaZXmULqwspJXz44SsPZyTNKxhnnFvYRajfH7MGhCY"]
     given = {"torch_dtype": "float32", "quant_type": "none", "device": "cpu", "dht_prefix": "m"}
     return {
+        "blocks.compare_policies": (
+            blocks.compare_policies,
+            {"cluster": servers(), "rate": 2.0, "seed": 1, "count": 20, "prompt": 2, "output": 8}
+            | {"held": [2, 2, 2], "headroom": 0.0, "cache_tokens": 20.0, "holding": False}
+            | {"delays": [1.0, 1, 2]},
+        ),
         "blocks.petals_bp": (
             blocks.petals_bp,
             {"cluster": servers(), "reserve": 1.0, "headroom": 0.0, **joining},
