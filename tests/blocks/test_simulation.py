@@ -1,6 +1,5 @@
 """One event loop: against a plain replay of it, its invariants, and what it refuses."""
 
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

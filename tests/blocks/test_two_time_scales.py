@@ -58,6 +58,4 @@ class Against:
 @settings(max_examples=cases(2000))
 def test_the_chosen_chain_is_the_best_of_all_chains(router, longest, run):
     cluster, placement, arrivals, lengths = run
-    simulate(
-        cluster, placement, arrivals, Against(router(), longest), lengths=lengths, reject=True
-    )
+    simulate(cluster, placement, arrivals, Against(router(), longest), lengths=lengths, reject=True)
