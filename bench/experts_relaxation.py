@@ -1,4 +1,4 @@
-"""The relaxation of a whole horizon: growing linear program (HiGHS) against the convex program as
+"""The relaxation of a whole horizon: the interior point method against the convex program as
 it is written (cvxpy, Clarabel); growth with T, m and k.
 """
 
@@ -34,17 +34,19 @@ GRIDS = {
 def compare():
     "Both methods on each case."
     for name, problem in cases():
-        (ours, one), (theirs, two) = (timed(lambda: relax(problem, m)) for m in ("cuts", "cvxpy"))
+        (ours, one), (theirs, two) = (
+            timed(lambda: relax(problem, m)) for m in ("interior", "cvxpy")
+        )
         differ = abs(one.value / two.value - 1)
         print(
-            f"  {name:31s} cuts {ours:6.2f} s (gap {one.gap:.0e}), cvxpy {theirs:6.2f} s (gap"
+            f"  {name:31s} interior {ours:6.2f} s (gap {one.gap:.0e}), cvxpy {theirs:6.2f} s (gap"
             f" {two.gap:.0e}), ratio {theirs / ours:5.2f}, values differ by {differ:.0e}"
         )
 
 
 def growth():
     "The slope of log time over log size, from the median of three seeds."
-    print("growth of the cuts (slope of log time)")
+    print("growth of the interior point (slope of log time)")
     for column, (name, sizes) in enumerate(GRIDS.items()):
         took = []
         for T, m, k in sizes:

@@ -327,6 +327,129 @@ def replica_calls():
     }
 
 
+def chain_of(router):
+    "The chain of one request, by a router of PETALS."
+    router.start(servers(), plan().placement)
+    return router.chain(0, [9, 9, 9], 1.0)
+
+
+def chain_calls():
+    "The doors of server chains."
+    c, place = servers(), blocks.Placement([1, 1, 3], [4, 2, 2])
+    found = blocks.allocate_caches(c, place, 8)
+    some = blocks.Arrivals([0, 5], 3, 4)
+    return {
+        "blocks.allocate_caches": (
+            blocks.allocate_caches,
+            {"cluster": c, "placement": place, "output": 8.0},
+        ),
+        "blocks.ServerChains": (
+            blocks.ServerChains,
+            {"cluster": c, "placement": place, "chains": found.chains, "output": 8.0}
+            | {"design": 1},
+        ),
+        "blocks.ChainQueue": (
+            blocks.ChainQueue,
+            {"rate": 0.02, "times": [80.0, 100.0], "places": [2, 2]},
+        ),
+        "blocks.JoinFastestFree": (
+            lambda output: blocks.simulate(c, place, some, blocks.JoinFastestFree(output)),
+            {"output": 8.0},
+        ),
+        "blocks.place_chains": (
+            blocks.place_chains,
+            {"cluster": c, "rate": 1.0, "design": 1, "output": 8.0, "load": 0.9},
+        ),
+        "blocks.plan_chains": (
+            blocks.plan_chains,
+            {"cluster": c, "rate": 1.0, "output": 8.0, "load": 0.9, "most": 5, "verbose": False},
+        ),
+    }
+
+
+def churn_calls():
+    "The doors of what joins and leaves."
+    new = {"memory": [24], "tau": [5], "rtt": [[30], [5]], "servers": ["new"], "domain": ["west"]}
+    joined, again = blocks.Cluster(4, 4.0, 1.0, **new), blocks.Placement([1, 3, 1], [2, 2, 4])
+    return {
+        "blocks.repair": (
+            blocks.repair,
+            {"plan": plan(), "lost": [2], "joined": joined, "reload_price": 0.5, "failures": 1}
+            | {"hysteresis": 0.02, "requests": [1, 1], "time_limit": TIME_LIMIT},
+        ),
+        "blocks.RepairedPlan": (
+            blocks.RepairedPlan,
+            {"plan": plan(), "held": again, "reload_price": 0.5, "bound": 9.0}
+            | {"status": "feasible", "way": "route"},
+        ),
+        "blocks.stay": (
+            blocks.stay,
+            {"plan": plan(), "lost": [2], "joined": joined, "requests": [1, 1]},
+        ),
+        "blocks.plan_anew": (
+            blocks.plan_anew,
+            {"plan": plan(), "lost": [2], "joined": joined, "requests": [1, 1]},
+        ),
+        "blocks.Event": (blocks.Event, {"time": 5.0, "lost": ["server 1"], "joined": ["server 2"]}),
+        "blocks.churn_changes": (
+            blocks.churn_changes,
+            {"plan": plan(), "events": [blocks.Event(5.0, ["server 2"])], "load_time": 1.0},
+        ),
+        "blocks.reloads": (
+            blocks.reloads,
+            {"before": blocks.Placement([1, 3, 1], [2, 2, 4]), "after": plan().placement},
+        ),
+    }
+
+
+def petals_calls():
+    "The doors of the chapter on PETALS' rules."
+    joining = {"speed": [9.0, 5, 5], "network": 7.0, "order": [2, 0, 1]}
+    placement, times = plan().placement, np.full((2, 3), 9.0)
+    seen = {"rtt": times, "hop": np.full((3, 3), 9.0), "tau": [1.0, np.nan, 2.0]}
+    launch = {"attn_cache_tokens": 9, "inference_max_length": 9, "throughput": 1.5}
+    peers = ["/ip4/10.0.0.7/tcp/31337/p2p/QmedTaZXmULqwspJXz44SsPZyTNKxhnnFvYRajfH7MGhCY"]
+    given = {"torch_dtype": "float32", "quant_type": "none", "device": "cpu", "dht_prefix": "m"}
+    return {
+        "blocks.petals_bp": (
+            blocks.petals_bp,
+            {"cluster": servers(), "reserve": 1.0, "headroom": 0.0, **joining},
+        ),
+        "blocks.petals": (
+            blocks.petals,
+            {"cluster": servers(), "requests": [1, 1], "reserve": 1.0, "headroom": 0.0, **joining}
+            | {"forward": True},
+        ),
+        "blocks.rebalance": (
+            blocks.rebalance,
+            {"cluster": servers(), "placement": placement, "quality": 0.75, "rounds": 2, "seed": 0}
+            | {"speed": [9.0, 5, 5], "network": 7.0},
+        ),
+        "blocks.PetalsRouting": (
+            lambda **seen: chain_of(blocks.PetalsRouting(**seen)),
+            seen,
+        ),
+        "blocks.PetalsThroughput": (
+            lambda seed: chain_of(blocks.PetalsThroughput(seed)),
+            {"seed": 1},
+        ),
+        "blocks.launch_commands": (
+            blocks.launch_commands,
+            {"plan": plan(), "model": "m", "tokens": 9, "initial_peers": peers, "port": [1, 2, 3]}
+            | {**given, "throughput": 1.5},
+        ),
+        "blocks.Launch": (
+            blocks.Launch,
+            {"model": "m", "start": 0, "end": 3, **launch, "initial_peers": peers, "port": 9}
+            | {**given, "host_maddrs": ()},
+        ),
+        "blocks.read_launch": (
+            blocks.read_launch,
+            {"line": blocks.Launch("m", 0, 3, **launch).line},
+        ),
+    }
+
+
 def batching_calls():
     "The doors of requests with a growing cache."
     requests = fleet.Requests([0, 0, 2], [3, 1, 2], [2, 6, 4])
@@ -585,7 +708,7 @@ def calls():
             ),
             "experts.relax": (
                 experts.relax,
-                {"problem": p, "method": "cuts", "tolerance": 1e-6, "time_limit": TIME_LIMIT},
+                {"problem": p, "method": "interior", "tolerance": 1e-6, "time_limit": TIME_LIMIT},
             ),
             "experts.run": (
                 experts.run,
@@ -706,10 +829,6 @@ def calls():
             "blocks.largest_requests": (blocks.largest_requests, {"cluster": c, "requests": R}),
             "blocks.sweep": (blocks.sweep, {"cluster": c, "requests": R, "time_limit": TIME_LIMIT}),
             "blocks.lanes": (blocks.lanes, {"cluster": c, "requests": R}),
-            "blocks.petals_like": (
-                blocks.petals_like,
-                {"cluster": c, "reserve": 2.0, "headroom": 0.0},
-            ),
             "blocks.uncontended": (blocks.uncontended, {"plan": plan()}),
             "blocks.milp": (
                 blocks.milp,
@@ -756,6 +875,9 @@ def calls():
                 blocks.rental,
                 {"cluster": c, "requests": R, "time_limit": TIME_LIMIT},
             ),
+            **petals_calls(),
+            **churn_calls(),
+            **chain_calls(),
         }
     )
 

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['Placement', 'Chain', 'token_time', 'request_time', 'NoRoute', 'BadPlan', 'visits', 'slots_used', 'check_spans',
-           'check_memory', 'Plan', 'check', 'checked', 'spans']
+           'check_chain', 'check_memory', 'Plan', 'check', 'checked', 'spans']
 
 # %% ../../nbs/blocks/02_plan.ipynb #0ab5c391
 #| code-fold: true
@@ -305,8 +305,14 @@ def check_spans(cluster: Cluster, placement: Placement) -> None:
         )
 
 
-def _chain_runs(cluster: Cluster, placement: Placement, i: int, chain: Chain) -> None:
-    "Rule 2, for one chain; reaching comes with the times."
+def check_chain(cluster: Cluster, placement: Placement, i: int, chain: Chain) -> None:
+    """Rule 2, for the i-th chain: it runs each block once, each server to its end.
+
+    Raises
+    ------
+    BadPlan
+        Otherwise. Whether the client reaches the servers is said by the times.
+    """
     a, e, x = placement.a, placement.e, 1
     if chain.client >= len(cluster.clients):
         raise BadPlan(
@@ -498,7 +504,7 @@ class Plan(Result):
         demand = finite(self.requests, "requests", shape=shape, whole=True)
         chains = _merged(self.chains)
         for i, chain in enumerate(chains):
-            _chain_runs(cluster, placement, i, chain)
+            check_chain(cluster, placement, i, chain)
         check_memory(cluster, placement, chains)
         _all_served(demand, chains)
         costs = _costs(cluster, chains, self.forward)

@@ -296,6 +296,7 @@ def _spelled(name: str, annotation: Any) -> str:
 PARTS = {
     "fleet": "How many GPUs, of which kind, and which requests together.",
     "experts": "Which GPU holds which experts: plans, repairs, engines' files, backtests.",
+    "blocks": "Which server holds which blocks: plans, repairs, launch lines, simulations.",
 }
 
 

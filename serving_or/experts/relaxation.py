@@ -8,6 +8,7 @@ __all__ = ['MARGIN', 'conjugate', 'budgeted_conjugate', 'step_bound', 'lower_bou
 # %% ../../nbs/experts/05_relaxation.ipynb #07b1f4c4
 #| code-fold: true
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -26,7 +27,6 @@ from serving_or.experts.model import (
 from serving_or.tools.answers import (
     OPTIMALITY,
     Clock,
-    Progress,
     Result,
     Scope,
     Status,
@@ -39,30 +39,30 @@ from serving_or.tools.answers import (
     progress,
 )
 from ..tools.plots import Picture
-from ..tools.programs import Model, Solution
 
 # %% ../../nbs/experts/05_relaxation.ipynb #325c839e
 def _with_cvxpy(
-    p: Problem, tolerance: float, clock: Clock, line: Progress
-) -> tuple[np.ndarray, np.ndarray]:
-    "The program as it is written: a fractional schedule (T, m), multipliers of moves (T + 1, m)."
+    p: Problem, tolerance: float, clock: Clock
+) -> Iterator[tuple[np.ndarray, np.ndarray, bool]]:
+    "A fractional schedule (T, m), multipliers of moves (T + 1, m), and whether time is up."
     import cvxpy as cp
 
     unit = max(float(np.max(water_level(p.loads, p.extra))), p.move_price) or 1.0
     x, y = cp.Variable(p.loads.shape, nonneg=True), cp.Variable(p.loads.shape, nonneg=True)
+    s = cp.Variable(p.steps, pos=True)
     before = cp.vstack([p.start[None], x[:-1]]) if p.steps > 1 else p.start[None]
     moves = y >= x - before
-    f = cp.max(cp.multiply(p.loads / unit, cp.inv_pos(1 + x)), axis=1)
-    cost = cp.sum(f) + p.move_price / unit * cp.sum(y)
-    program = cp.Problem(cp.Minimize(cost), [moves, cp.sum(x, axis=1) == p.extra])
+    enough = 1 + x >= cp.multiply(p.loads / unit, s[:, None])
+    cost = cp.sum(cp.inv_pos(s)) + p.move_price / unit * cp.sum(y)
+    program = cp.Problem(cp.Minimize(cost), [moves, enough, cp.sum(x, axis=1) == p.extra])
     with warnings.catch_warnings():
         # an inaccurate answer shows in the gap
         warnings.simplefilter("ignore", UserWarning)
         program.solve(solver=cp.CLARABEL, time_limit=max(clock.left(), 0.01))
-    if x.value is None or moves.dual_value is None:
-        return _never(p)[0], np.zeros((p.steps + 1, p.experts))
-    worth = np.clip(moves.dual_value * unit, 0.0, p.move_price)
-    return _cover(p, np.maximum(x.value, 0.0)), np.vstack([worth, np.zeros(p.experts)])
+    if x.value is not None and moves.dual_value is not None:
+        worth = np.clip(moves.dual_value * unit, 0.0, p.move_price)
+        worth = np.vstack([worth, np.zeros(p.experts)])
+        yield _cover(p, np.maximum(x.value, 0.0)), worth, clock.over()
 
 # %% ../../nbs/experts/05_relaxation.ipynb #78162570
 #| code-fold: true
@@ -300,138 +300,244 @@ def _fits(p: Problem, b: np.ndarray) -> bool:
 
 # %% ../../nbs/experts/05_relaxation.ipynb #d0ee960f
 #| code-fold: true
-NOTHING = 1e-15  # relative; loads below are beside the point, and beyond the solver's digits
+NOTHING = 1e-15  # relative; a load below is beside the point, and beyond the digits
+DIGITS = 1e-12  # relative; no gap below is asked for
+ITERATIONS = 200
+TINY = float(np.finfo(float).tiny)
 
 
 @dataclass(frozen=True)
-class _Busy:
-    "The n busy pairs of a problem, and how they hang together."
+class _Scaled:
+    "What is left of a problem: steps with a load, experts that are ever busy, in units."
 
-    mask: np.ndarray  # (T, m): which they are
-    t: np.ndarray  # (n,): their steps
-    i: np.ndarray  # (n,): and experts
-    r: np.ndarray  # (n,): loads over unit
-    low: np.ndarray  # (T,): water levels over unit
+    live: np.ndarray  # (T,): the steps
+    some: np.ndarray  # (m,): the experts
+    r: np.ndarray  # (T, m): loads in units of the water level of their step
+    c: np.ndarray  # (T,): water levels over unit
+    start: np.ndarray  # (m,)
+    extra: float
+    price: float  # of a move, over unit
     unit: float
-    again: np.ndarray  # (n,): whether the expert was busy before
-    earlier: np.ndarray  # (pairs that were,): number of the pair before
-    later: np.ndarray  # (idle steps between two busy ones,): number of the pair after
-    when: np.ndarray  # (idle steps between two busy ones,): the step
 
 
-def _busy(p: Problem) -> _Busy:
-    "Find them, but for loads that are nothing beside the highest water level."
-    (T, m), low = p.loads.shape, water_level(p.loads, p.extra)
-    unit = float(low.max()) or 1.0
-    least = max(NOTHING * unit, float(np.finfo(float).tiny))
-    mask = p.loads > np.maximum(low, least)[:, None]
-    t, i = np.nonzero(mask)
-    pair = np.full((T, m), -1)
-    pair[mask] = np.arange(t.size)
-    last = np.maximum.accumulate(np.where(mask, np.arange(T)[:, None], -1), axis=0)
-    # the expert's busy step before this one, or -1
-    before = np.where(t > 0, last[t - 1, i], -1)
-    again, length = before >= 0, t - 1 - before
-    later = np.repeat(np.arange(t.size), length)
-    when = before[later] + 1 + np.arange(later.size) - np.repeat(np.cumsum(length) - length, length)
-    earlier, r = pair[before[again], i[again]], p.loads[t, i] / unit
-    return _Busy(mask, t, i, r, low / unit, unit, again, earlier, later, when)
+def _scaled(p: Problem) -> _Scaled:
+    "Leave out silent steps and experts that no step needs; measure each step by its water level."
+    level = water_level(p.loads, p.extra)
+    unit = float(level.max())
+    live = np.flatnonzero(level > max(NOTHING * unit, TINY))
+    some = np.flatnonzero((p.loads[live] > level[live, None]).any(axis=0))
+    r, start = p.loads[np.ix_(live, some)] / level[live, None], p.start[some].astype(float)
+    price = p.move_price / unit
+    return _Scaled(live, some, r, level[live] / unit, start, float(p.extra), price, unit)
+
+# %% ../../nbs/experts/05_relaxation.ipynb #cde357b3
+@dataclass(frozen=True)
+class _Point:
+    "Where the method stands, and equally a step from there."
+
+    Y: np.ndarray  # (4, T, m): x, u, d, v
+    Z: np.ndarray  # (4, T, m): what goes with them, z, w - b, b, p
+    s: np.ndarray  # (T,): 1 / latency
+    spare: np.ndarray  # (T,): GPUs that are left over, sigma
+    rent: np.ndarray  # (T,): what goes with them, lambda
+
+    def after(self, a: float, step: "_Point") -> "_Point":
+        "The point that is reached by a times a step."
+        pairs = zip(vars(self).values(), vars(step).values())
+        return _Point(*(here + a * there for here, there in pairs))
+
+    def mean(self) -> float:
+        "The mean of all products, mu."
+        total = np.vdot(self.Y, self.Z) + np.vdot(self.spare, self.rent)
+        return float(total / (self.Y.size + self.s.size))
+
+    def longest(self, step: "_Point") -> float:
+        "How many times the step fits before something that is positive reaches 0."
+        pairs = zip(vars(self).values(), vars(step).values())
+        return float(1 / max(1e-300, *((-there / here).max() for here, there in pairs)))
+
+# %% ../../nbs/experts/05_relaxation.ipynb #e8fb5cf4
+def _begin(of: _Scaled) -> _Point:
+    "What a level half as high again needs, most of the rest shared out; worth w / 2 everywhere."
+    need = np.maximum(of.r / 1.5 - 1, 0.0)
+    x = need + 0.9 * (of.extra - need.sum(axis=1, keepdims=True)) / of.start.size
+    s, b = np.full(len(x), 1 / 1.5), np.full(x.shape, of.price / 2)
+    spare, v = of.extra - x.sum(axis=1), x + 1 - of.r * s[:, None]
+    # p in proportion to 1 / v, so that its row of conditions holds
+    mu = of.c / s**2 / (of.r / v).sum(axis=1)
+    p, mu = mu[:, None] / v, 0.3 * float(mu.mean())
+    move = np.diff(x, axis=0, prepend=of.start[None])
+    u, d = np.maximum(move, 0) + mu / b, np.maximum(-move, 0) + mu / b
+    return _Point(np.stack([x, u, d, v]), np.stack([mu / x, b, b, p]), s, spare, mu / spare)
+
+# %% ../../nbs/experts/05_relaxation.ipynb #36746283
+def _chains(h: np.ndarray, e: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    "g and D (T, m) with H = L D L^T for chains with diagonals e >= 0 and weights h > 0."
+    g, D, rest = np.zeros_like(h), np.empty_like(h), e[0] + h[0]
+    for t in range(len(h) - 1):
+        D[t] = rest + h[t + 1]
+        g[t + 1] = h[t + 1] / D[t]
+        rest = e[t + 1] + g[t + 1] * rest
+    D[-1] = rest
+    return g, D
 
 
-def _program(p: Problem, of: _Busy) -> Model:
-    "Columns gain (n,), hold (n,), level (T,); rows h <= the a before it, and the budgets."
-    n, T = of.t.size, p.steps
-    gain, hold = np.arange(n), n + np.arange(n)
-    # Devex: half the time of the default when restarting
-    model = Model(unit=1.0, options={"simplex_dual_edge_weight_strategy": 1})
-    model.add_columns(np.full(n, p.move_price / of.unit))
-    model.add_columns(np.zeros(n), upper=np.where(of.again, np.inf, p.start[of.i]))
-    model.add_columns(np.ones(T), of.low)
-    row = np.arange(of.earlier.size)
-    rows = np.concatenate([row, row, row])
-    columns = np.concatenate([gain[of.earlier], hold[of.earlier], hold[of.again]])
-    _add(model, of, rows, columns, np.repeat([1.0, 1.0, -1.0], row.size), np.zeros(row.size))
-    rows = np.concatenate([of.t, of.t, of.when])
-    columns = np.concatenate([gain, hold, hold[of.later]])
-    _add(model, of, rows, columns, np.full(rows.size, -1.0), np.full(T, -float(p.extra)))
-    return model
+def _solve_chains(g: np.ndarray, D: np.ndarray, a: np.ndarray) -> np.ndarray:
+    "H^-1 a (T, m): forward, and back."
+    x = a.copy()
+    for t in range(1, len(x)):
+        x[t] += g[t] * x[t - 1]
+    x /= D
+    for t in range(len(x) - 2, -1, -1):
+        x[t] += g[t + 1] * x[t + 1]
+    return x
+
+# %% ../../nbs/experts/05_relaxation.ipynb #bca6aa32
+def _sums(g: np.ndarray, D: np.ndarray, q: np.ndarray) -> np.ndarray:
+    """The sums over experts of H^-1, H^-1 Q and Q H^-1 Q, as an array (2, T, 2, T): element
+    (a, t, b, s) has the factor q_t when a = 1 and q_s when b = 1.
+    """
+    T, m = g.shape
+    row, sums = np.zeros((T, 2, m)), np.empty((2, T, 2, T))
+    # row[s] = H^-1[t, s] times 1 and times q_s, for the present t and all s >= t
+    both, diagonal = np.ones((m, 2)), np.zeros(m)
+    for t in range(T - 1, -1, -1):
+        if t + 1 < T:
+            row[t + 1 :] *= g[t + 1]
+            diagonal = 1 / D[t] + g[t + 1] ** 2 * diagonal
+        else:
+            diagonal = 1 / D[t]
+        row[t, 0], row[t, 1], both[:, 1] = diagonal, diagonal * q[t], q[t]
+        found = (row[t:].reshape(-1, m) @ both).reshape(T - t, 2, 2)
+        sums[:, t, :, t:] = found.transpose(2, 1, 0)
+        sums[:, t:, :, t] = found.transpose(1, 0, 2)
+    return sums
+
+# %% ../../nbs/experts/05_relaxation.ipynb #cf3990d4
+class _Newton:
+    "The equations at a point, linearised: residuals, factors, and steps from them."
+
+    def __init__(self, of: _Scaled, at: _Point) -> None:
+        from scipy.linalg import lu_factor
+
+        self.of, self.at, T = of, at, at.s.size
+        (x, u, d, v), (z, z_u, b, p), s = at.Y, at.Z, at.s
+        # how far each equation is from holding
+        self.dual = b - np.vstack([b[1:], np.zeros_like(b[:1])]) + at.rent[:, None] - p - z
+        self.moves = np.diff(x, axis=0, prepend=of.start[None]) - u + d
+        self.levels = x + 1 - of.r * s[:, None] - v
+        self.budget = x.sum(axis=1) + at.spare - of.extra
+        self.g = (of.r * p).sum(axis=1)
+        self.log = 2 * np.log(s) + np.log(self.g / of.c)
+        # what is eliminated, and what is left
+        self.h, self.ratio = 1 / (u / z_u + d / b), p / v
+        self.q = of.r * self.ratio
+        self.chains = _chains(self.h, z / x + self.ratio)
+        side = np.repeat([1.0, -1.0], T)
+        outer = _sums(*self.chains, self.q)[::-1, :, ::-1].reshape(2 * T, 2 * T)
+        outer = -side[:, None] * outer * side
+        own = 2 * self.g / s + (of.r * self.q).sum(axis=1)
+        outer[np.diag_indices(2 * T)] += np.concatenate([own, -at.spare / at.rent])
+        self.factors = lu_factor(outer, check_finite=False)
+
+    def step(self, mu: float = 0.0, ahead: _Point | None = None) -> _Point:
+        """The step towards products mu, with the second-order terms of the step `ahead`."""
+        at, of = self.at, self.of
+        wanted, left, log = mu - at.Y * at.Z, mu - at.spare * at.rent, self.log
+        if ahead is not None:
+            g = (of.r * ahead.Z[3]).sum(axis=1) / self.g
+            wanted, left = wanted - ahead.Y * ahead.Z, left - ahead.spare * ahead.rent
+            log = log - (ahead.s / at.s) ** 2 - g**2 / 2
+        return self._solve(wanted, left, log)
+
+    def _solve(self, wanted: np.ndarray, left: np.ndarray, log: np.ndarray) -> _Point:
+        "The step whose products change by `wanted` and `left`, and whose log residual goes."
+        from scipy.linalg import lu_solve
+
+        (x, u, d, v), (z, z_u, b, p), (R_x, R_u, R_d, R_v) = self.at.Y, self.at.Z, wanted
+        at, r, h, q = self.at, self.of.r, self.h, self.q
+        flow = h * (self.moves - R_u / z_u + R_d / b)
+        press = (R_v - p * self.levels) / v
+        a = press + R_x / x - self.dual - flow
+        a[:-1] += flow[1:]
+        a = _solve_chains(*self.chains, a)
+        right = np.concatenate(
+            [
+                (q * a - r * press).sum(axis=1) - self.g * log,
+                -left / at.rent - self.budget - a.sum(axis=1),
+            ]
+        )
+        s, rent = np.split(lu_solve(self.factors, right, check_finite=False), 2)
+        dx = a + _solve_chains(*self.chains, q * s[:, None] - rent[:, None])
+        db = h * np.diff(dx, axis=0, prepend=0.0) + flow
+        dp = press - self.ratio * dx + q * s[:, None]
+        dv = dx - r * s[:, None] + self.levels
+        Y = np.stack([dx, (R_u + u * db) / z_u, (R_d - d * db) / b, dv])
+        Z = np.stack([(R_x - z * dx) / x, -db, db, dp])
+        return _Point(Y, Z, s, -dx.sum(axis=1) - self.budget, rent)
+
+# %% ../../nbs/experts/05_relaxation.ipynb #9601de0d
+class _Best:
+    "The best schedule (T, m) and the best multipliers (T + 1, m) so far, each with its proof."
+
+    def __init__(self, p: Problem) -> None:
+        "Two guesses: never move, with its worth cut at w; and the water levels, for nothing."
+        self.problem, self.value, self.bound = p, np.inf, -np.inf
+        x, worth = _never(p)
+        self.take(x, worth if _fits(p, worth) else np.minimum(worth, p.move_price))
+        if p.steps and not self.closes(0.0):
+            need = p.loads / np.maximum(water_level(p.loads, p.extra), TINY)[:, None] - 1
+            self.take(_cover(p, np.maximum(need, 0.0)), np.zeros_like(worth))
+
+    def take(self, x: np.ndarray, b: np.ndarray) -> bool:
+        "Keep what is better; whether anything was."
+        value, bound = _cost(self.problem, x), _bound(self.problem, b)
+        better = value < self.value, bound > self.bound
+        if better[0]:
+            self.value, self.x = value, x
+        if better[1]:
+            self.bound, self.b = bound, b
+        return any(better)
+
+    def closes(self, tolerance: float) -> bool:
+        "Whether value and bound agree, as far as the digits go."
+        return self.value - self.bound <= max(tolerance, DIGITS) * self.value
+
+# %% ../../nbs/experts/05_relaxation.ipynb #426e82e4
+def _read(p: Problem, of: _Scaled, at: _Point) -> tuple[np.ndarray, np.ndarray]:
+    "A schedule and multipliers from a point: covered, cut to [0, w], and spread to all steps."
+    need, b = np.zeros(p.loads.shape), np.zeros((p.steps + 1, p.experts))
+    need[np.ix_(of.live, of.some)] = at.Y[0]
+    worth = np.vstack([at.Z[2] * of.unit, np.zeros_like(at.Z[2][:1])])
+    # before a silent step a GPU is worth what it is worth before the next one with a load
+    b[:, of.some] = worth[np.searchsorted(of.live, np.arange(p.steps + 1))]
+    return _cover(p, need), np.clip(b, 0.0, p.move_price)
 
 
-def _add(model: Model, of: _Busy, rows: Any, columns: Any, values: Any, low: np.ndarray) -> None:
-    "Rows sum(values * columns) >= low."
-    from scipy.sparse import csr_array
+def _with_interior(
+    p: Problem, tolerance: float, clock: Clock
+) -> Iterator[tuple[np.ndarray, np.ndarray, bool]]:
+    "Schedules (T, m), multipliers (T + 1, m), and whether time is up: when close to the optimum."
+    of, tolerance = _scaled(p), max(tolerance, DIGITS)
+    if not of.live.size:
+        return
+    at = _begin(of)
+    # what an iteration will take, in seconds: a first guess
+    takes = 2e-9 * of.r.size * len(of.r)
+    for _ in range(ITERATIONS):
+        began, mu = clock.spent(), at.mean()
+        gap = mu * (at.Y.size + at.s.size) / of.c.sum()
+        late = clock.left() < takes
+        if late or gap < 4 * tolerance:
+            yield *_read(p, of, at), late
+        newton = _Newton(of, at)
+        ahead = newton.step()
+        reached = at.after(min(1.0, at.longest(ahead)), ahead).mean()
+        step = newton.step(mu * min(1.0, reached / mu) ** 3, ahead)
+        at = at.after(min(1.0, (0.95 if gap > 1e-3 else 0.995) * at.longest(step)), step)
+        takes = max(takes, clock.spent() - began)
 
-    shape = (low.size, 2 * of.t.size + of.low.size)
-    model.add_rows(csr_array((values, (rows, columns)), shape=shape), low)
-
-# %% ../../nbs/experts/05_relaxation.ipynb #28b8065d
-#| code-fold: true
-def _add_tangents(model: Model, of: _Busy, a: np.ndarray, v: np.ndarray) -> None:
-    "Rows level + r x / v^2 >= 2 r / v - r / v^2 of the curves of the pairs a, at 1 + x = v."
-    n, slope = of.t.size, of.r[a] / v**2
-    rows = np.tile(np.arange(a.size), 3)
-    columns = np.concatenate([2 * n + of.t[a], a, n + a])
-    values = np.concatenate([np.ones(a.size), slope, slope])
-    _add(model, of, rows, columns, values, 2 * of.r[a] / v - slope)
-
-
-def _read_schedule(p: Problem, of: _Busy, column: np.ndarray) -> np.ndarray:
-    "The schedule (T, m) that covers what the columns say."
-    n, need = of.t.size, np.zeros(p.loads.shape)
-    hold = column[n : 2 * n]
-    need[of.when, of.i[of.later]] = hold[of.later]
-    need[of.t, of.i] = hold + column[:n]
-    return _cover(p, np.maximum(need, 0.0))
-
-
-def _read_multipliers(p: Problem, of: _Busy, answer: Solution) -> np.ndarray:
-    "Multipliers (T + 1, m) from the reduced costs of the gains and the prices of the budgets."
-    assert answer.multipliers is not None and answer.reduced is not None
-    n, first = of.t.size, of.earlier.size
-    worth, b = np.zeros(p.loads.shape), np.zeros((p.steps + 1, p.experts))
-    worth[of.t, of.i] = p.move_price - np.clip(answer.reduced[:n] * of.unit, 0.0, p.move_price)
-    idle = np.maximum(answer.multipliers[first : first + p.steps], 0.0) * of.unit
-    for s in range(p.steps - 1, -1, -1):
-        b[s] = np.where(of.mask[s], worth[s], np.maximum(b[s + 1] - idle[s], 0.0))
-    return b
-
-# %% ../../nbs/experts/05_relaxation.ipynb #00f482c6
-def _with_cuts(
-    p: Problem, tolerance: float, clock: Clock, line: Progress
-) -> tuple[np.ndarray, np.ndarray]:
-    "The linear program (eq-relaxation-cuts), with tangents added where a curve is violated."
-    x, b = _never(p)[0], np.zeros((p.steps + 1, p.experts))
-    value, bound, of = _cost(p, x), _bound(p, b), _busy(p)
-    if not of.mask.any():
-        return x, b
-    model, n = _program(p, of), of.t.size
-    for power in (0.5, 1.0):
-        _add_tangents(model, of, np.arange(n), (of.r / of.low[of.t]) ** power)
-    # what took half of the time to build is not solved in the other half
-    ready, idle = clock.left() > clock.spent(), 0
-    # twenty rounds for nothing: the gap is below the solver's digits
-    while ready and idle < 20 and value - bound > tolerance * value and not clock.over():
-        answer = model.run(clock.left(), prove=False)
-        if answer.x is None or answer.multipliers is None:
-            break
-        trial, c = _read_schedule(p, of, answer.x), _read_multipliers(p, of, answer)
-        reached, proved = _cost(p, trial), _bound(p, c)
-        idle = 0 if reached < value or proved > bound else idle + 1
-        if reached < value:
-            value, x = reached, trial
-        if proved > bound:
-            bound, b = proved, c
-        line.show(value, min(bound, value))
-        count = 1.0 + np.maximum(answer.x[:n] + answer.x[n : 2 * n], 0.0)
-        # a solve that was cut off breaks limits
-        level = np.maximum(answer.x[2 * n + of.t], of.low[of.t])
-        a = np.flatnonzero(of.r / count > level * (1 + tolerance / 4))
-        if a.size == 0:
-            break
-        _add_tangents(model, of, a, count[a] ** 0.75 * (of.r[a] / level[a]) ** 0.25)
-    return x, b
-
-
+# %% ../../nbs/experts/05_relaxation.ipynb #4718cec8
 def _cost(p: Problem, x: np.ndarray) -> float:
     "The cost of a schedule (T, m)."
     return float(latency(p.loads, x).sum() + p.move_price * added(x, p.start).sum())
@@ -534,7 +640,7 @@ class Relaxation(Result):
 @door
 def relax(
     problem: Problem,
-    method: str = "cuts",
+    method: str = "interior",
     tolerance: float = OPTIMALITY,
     time_limit: float | None = None,
     verbose: bool = False,
@@ -544,9 +650,9 @@ def relax(
     Parameters
     ----------
     problem : Problem
-    method : {"cuts", "cvxpy"}
-        ``"cuts"``: a growing linear program (HiGHS), for real sizes. ``"cvxpy"``: the convex
-        program as it is written (Clarabel).
+    method : {"interior", "cvxpy"}
+        ``"interior"``: an interior point method made for this program. ``"cvxpy"``: the same
+        program as a model of cvxpy, solved by Clarabel.
     tolerance : float
         Relative gap at which the answer counts as optimal, at least 0.
     time_limit : float, optional
@@ -578,13 +684,17 @@ def relax(
     (13.3158, 'optimal')
     """
     clock, tolerance = Clock(time_limit), number(tolerance, "tolerance", least=0)
-    methods = {"cuts": _with_cuts, "cvxpy": _with_cvxpy}
+    methods = {"interior": _with_interior, "cvxpy": _with_cvxpy}
     solved = methods[choice(method, "method", methods)]
-    with progress(verbose, "relax", time_limit) as line:
-        x, b = _never(problem)
-        if not _fits(problem, b):
-            x, b = solved(problem, tolerance, clock, line)
-        late = Status.TIME_LIMIT if clock.over() else Status.FEASIBLE
-        found = Relaxation(problem, x, b, late, tolerance)
+    best, idle, late = _Best(problem), 0, False
+    with progress(verbose, "relax", time_limit) as line, np.errstate(all="ignore"):
+        while_open = () if best.closes(tolerance) else solved(problem, tolerance, clock)
+        for x, b, late in while_open:
+            idle = 0 if best.take(x, b) else idle + 1
+            line.show(best.value, min(best.bound, best.value))
+            if late or idle > 3 or best.closes(tolerance):
+                break
+        status = Status.TIME_LIMIT if late else Status.FEASIBLE
+        found = Relaxation(problem, best.x, best.b, status, tolerance)
         line.show(found.value, found.bound)
     return replace(found, status=Status.OPTIMAL) if found.gap <= tolerance else found

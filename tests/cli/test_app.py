@@ -31,6 +31,7 @@ from serving_or.cli.app import (
     sections,
     texts_of,
 )
+from serving_or.cli.blocks import blocks_init
 from serving_or.cli.fleet import MAIN, fleet_init
 from serving_or.tools.answers import Infeasible, NotFound, Record, Result, Status, TooLarge
 from tests.long import cases
@@ -319,11 +320,13 @@ def test_the_summary_is_the_verdict_and_what_is_computed(tmp_path):
         "fleet mix fleet.yaml",
         "experts plan loads.json --gpus 4 --redundant 4",
         "experts plan loads.json --gpus 4 --redundant 4 --old map.json",
+        "blocks plan cluster.yaml --requests 3",
     ],
 )
 def test_what_optimises_says_value_bound_gap_and_status(line, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("fleet.yaml").write_text(fleet_init())
+    Path("cluster.yaml").write_text(blocks_init())
     Path("loads.json").write_text(json.dumps([[[9, 1, 2, 3, 4, 5, 6, 7]]] * 2))
     Path("map.json").write_text(json.dumps([[*range(8), 0, 5, 6, 7]]))
     done = run(*line.split(), "--json", app=command_line())
@@ -550,6 +553,10 @@ GOOD = {
     "output": "out.json",
     "memory": "20000",
     "first": "9",
+    "requests": "3",
+    "model": "m",
+    "tokens": "9",
+    "count": "20",
 }
 # fmt: off
 ODD = [
@@ -565,6 +572,7 @@ def some_line(rng, part, name):
     for parameter in inspect.signature(commands(part)[name]).parameters.values():
         if parameter.kind is not parameter.KEYWORD_ONLY:
             right = ["map.json", "loads.json", "fleet.yaml", "Llama-3.1-8B", "azure_code"]
+            right += ["cluster.yaml", "plan.json"] if part == "blocks" else []
             line.append(rng.choice(right if rng.random() < 0.9 else ODD))
         elif rng.random() < (0.95 if parameter.name in GOOD else 0.1):
             usual = GOOD.get(parameter.name, "2") if rng.random() < 0.9 else rng.choice(ODD)
@@ -581,6 +589,11 @@ def test_no_line_makes_a_mistake_of_ours(tmp_path, monkeypatch):
         part = "fleet" if line == "init" else "experts"
         text = run(part, *line.split(), app=command_line()).stdout
     Path("fleet.yaml").write_text(text)
+    Path("cluster.yaml").write_text(blocks_init())
+    done = run(
+        "blocks", "plan", "cluster.yaml", "--requests", 3, "-o", "plan.json", app=command_line()
+    )
+    assert done.exit_code == 0
     rng, codes = random.Random(0), set()
     for _ in range(cases(8000, 400)):
         line = some_line(rng, *rng.choice(ALL))

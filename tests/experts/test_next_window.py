@@ -25,7 +25,6 @@ from serving_or.experts.next_window import (
     engine_map,
     fewest_transfers,
     first_map,
-    held,
     ranges,
     reassigned,
     windows_of,
@@ -33,7 +32,7 @@ from serving_or.experts.next_window import (
 from serving_or.experts.policies import Chase, Myopic, Never
 from serving_or.experts.predictions import ewma, seasonal
 from serving_or.experts.regularized_greedy import RegularizedGreedy, ReverseEntropy
-from serving_or.experts.repair import relabel
+from serving_or.experts.repair import relabel, who_holds
 from serving_or.experts.replicas import balancedness, counts_of, gpu_loads
 from serving_or.experts.rounding import Hysteresis, Threshold
 from serving_or.tools.data import load_experts
@@ -95,7 +94,7 @@ def test_arrivals_against_sets(seed):
             came = after[gpu] - before[gpu]
             assert near[layer, gpu] == len(came & mates)
             assert far[layer, gpu] == len(came - mates)
-    assert held(old, m, gpus).sum() == sum(
+    assert who_holds(old, m, gpus).sum() == sum(
         len(set(p)) for row in old for p in row.reshape(gpus, 2).tolist()
     )
 

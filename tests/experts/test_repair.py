@@ -209,7 +209,7 @@ def test_replacing_and_swapping_reach_every_legal_map(gpus, s, m):
 def test_every_prefix_is_legal_and_its_numbers_are_true(shape, seed):
     gpus, s, m = shape
     (w,), (start,) = drawn(seed, *shape)
-    held = repair._held(start[None], m, gpus)[0]
+    held = repair.who_holds(start[None], m, gpus)[0]
     level = float((w / replica_counts(w[None], gpus * s, gpus)[0]).max())
     limit = max(w.sum() / gpus, level)
     for price, need in [(2.0, None), (1.0, None), (2.0, repair._needed(w, 1.25 * level))]:
@@ -238,7 +238,7 @@ def test_machine_code_gives_the_same(shape, seed):
     pytest.importorskip("numba")
     gpus, s, m = shape
     (w,), (start,) = drawn(seed, *shape)
-    held = repair._held(start[None], m, gpus)[0]
+    held = repair.who_holds(start[None], m, gpus)[0]
     limit = 1.001 * rebuild(w[None], gpus, gpus * s - m).value
     runs = [
         repair._improve(repair._Layer(start, held, w), limit, price, search=search)
