@@ -275,12 +275,12 @@ def repair_calls():
 def pool_calls():
     "The doors of sizes and pools."
     loads = [[[12.0, 6], [3, 1]], [[6, 12], [1, 3]]]
-    given = {"budget": 5.0, "sizes": [1.0, 2.0], "move_price": [[1.0, 2], [2, 2]]}
-    pool = experts.Pool(loads, **given)
-    plan = {"loads": loads[0], "budget": 5.0, "sizes": [[1.0, 2.0], [1, 1]]}
+    given = {"extra": 5.0, "sizes": [1.0, 2.0], "move_price": [[1.0, 2], [2, 2]]}
+    pool = experts.ExpertPool(loads, **given)
+    plan = {"loads": loads[0], "extra": 5.0, "sizes": [[1.0, 2.0], [1, 1]]}
     return {
-        "experts.Pool": (
-            experts.Pool,
+        "experts.ExpertPool": (
+            experts.ExpertPool,
             {"loads": loads, **given, "start": [[1, 0], [0.5, 0]]},
         ),
         "experts.PoolSchedule": (

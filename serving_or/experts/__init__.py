@@ -31,7 +31,7 @@ from .relaxation import Relaxation, relax
 from .repair import RepairPlan, plan, relabel, transfers
 from .replicas import ReplicaPlan, legal_redundant, rebuild, replica_counts
 from .rounding import Credit, Hysteresis, Rounding, Threshold
-from .sizes_and_pools import Pool, PoolSchedule, run_pool
+from .sizes_and_pools import ExpertPool, PoolSchedule, run_pool
 from .static import StaticPlacement, place
 
 # in the order in which one meets them
@@ -95,7 +95,7 @@ __all__ = [
     "noise_floor",
     "StepTime",
     "break_even",
-    "Pool",
+    "ExpertPool",
     "PoolSchedule",
     "run_pool",
     "place_pool",

@@ -9,7 +9,7 @@ __all__ = ['layer_curve', 'shared_bound', 'pool_values', 'PoolPlacement', 'place
 #| code-fold: true
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -28,13 +28,11 @@ from serving_or.tools.answers import (
     number,
 )
 from ..tools.answers import gap as gap_of
-
-if TYPE_CHECKING:
-    from serving_or.tools.plots import Picture
+from ..tools.plots import Picture
 
 # %% ../../nbs/experts/25_pools.ipynb #74527c7d
 def layer_curve(
-    loads: ArrayLike, budget: float, sizes: ArrayLike = 1.0
+    loads: ArrayLike, extra: float, sizes: ArrayLike = 1.0
 ) -> tuple[np.ndarray, np.ndarray]:
     """The corners of what one layer makes of whole copies.
 
@@ -42,7 +40,7 @@ def layer_curve(
     ----------
     loads : array_like (m,)
         Loads, at least 0.
-    budget : float
+    extra : float
         The most that copies may take.
     sizes : float or array_like (m,)
         What a copy takes, above 0.
@@ -62,7 +60,7 @@ def layer_curve(
     """
     r = np.asarray(loads, float)
     s = np.broadcast_to(np.asarray(sizes, float), r.shape)
-    x = sized_response(r, budget, s)
+    x = sized_response(r, extra, s)
     expert = np.repeat(np.arange(r.size), x)
     before = np.arange(expert.size) - np.repeat(np.cumsum(x) - x, x)
     # an expert is slowest at r / 1, r / 2, ...: it gets its copies there
@@ -90,14 +88,14 @@ def _hull(used, levels):
     return np.array(keep, np.intp)
 
 
-def _by_hulls(curves, budget):
+def _by_hulls(curves, extra):
     "Corner of each layer, and the price of the budget: edges by gain, as long as they fit."
     edges = []
     for layer, (used, levels) in enumerate(curves):
         corner = _hull(used, levels)
         rates = -np.diff(levels[corner]) / np.diff(used[corner])
         edges += [(-rate, layer, int(c)) for rate, c in zip(rates, corner[1:])]
-    chosen, left, price, stopped = [0] * len(curves), budget * (1 + 1e-12), 0.0, set()
+    chosen, left, price, stopped = [0] * len(curves), extra * (1 + 1e-12), 0.0, set()
     for rate, layer, corner in sorted(edges):
         used = curves[layer][0]
         more = used[corner] - used[chosen[layer]]
@@ -118,7 +116,7 @@ def _by_hulls(curves, budget):
 
 # %% ../../nbs/experts/25_pools.ipynb #715bb44f
 def shared_bound(
-    loads: ArrayLike, budget: float, multiplier: float, sizes: ArrayLike = 1.0
+    loads: ArrayLike, extra: float, multiplier: float, sizes: ArrayLike = 1.0
 ) -> float:
     """A lower bound on the sum of latencies of every whole placement of a pool.
 
@@ -126,7 +124,7 @@ def shared_bound(
     ----------
     loads : array_like (layers, m)
         Loads, at least 0.
-    budget : float
+    extra : float
         What the copies may take.
     multiplier : float
         Any price of a unit of the budget, at least 0.
@@ -144,22 +142,22 @@ def shared_bound(
     """
     r = np.asarray(loads, float)
     s = np.broadcast_to(np.asarray(sizes, float), r.shape)
-    curves = [layer_curve(row, budget, size) for row, size in zip(r, s)]
-    return _bound_of(curves, budget, multiplier)
+    curves = [layer_curve(row, extra, size) for row, size in zip(r, s)]
+    return _bound_of(curves, extra, multiplier)
 
 
-def _bound_of(curves, budget, multiplier):
+def _bound_of(curves, extra, multiplier):
     "The bound of a price, from the curves."
     least = [(levels + multiplier * used).min() for used, levels in curves]
-    return float(sum(least) - multiplier * budget)
+    return float(sum(least) - multiplier * extra)
 
 # %% ../../nbs/experts/25_pools.ipynb #b9dd57af
 _MOST_STATES = 50_000  # of the dynamic program, where sizes are no whole numbers
 
 
-def _on_grid(curves, budget):
+def _on_grid(curves, extra):
     "Corner of each layer by the dynamic program on 0, 1, ..., K, and the least sums for these."
-    K = int(np.floor(budget * (1 + 1e-12)))
+    K = int(np.floor(extra * (1 + 1e-12)))
     value, chosen = np.zeros(K + 1), []
     for used, levels in curves:
         best, at = value + levels[0], np.zeros(K + 1, np.int32)
@@ -178,13 +176,13 @@ def _on_grid(curves, budget):
     return corners[::-1], value
 
 
-def _by_pairs(curves, budget):
+def _by_pairs(curves, extra):
     "The same for any sizes: pairs of used and value that no other beats."
     states, back = (np.zeros(1), np.zeros(1)), []
     for used, levels in curves:
         taken = (states[0][:, None] + used).ravel()
         value = (states[1][:, None] + levels).ravel()
-        fits = np.flatnonzero(taken <= budget * (1 + 1e-12))
+        fits = np.flatnonzero(taken <= extra * (1 + 1e-12))
         order = fits[np.lexsort((value[fits], taken[fits]))]
         least = np.minimum.accumulate(value[order])
         keep = order[np.append(True, value[order][1:] < least[:-1])]
@@ -203,14 +201,14 @@ def _by_pairs(curves, budget):
     return corners[::-1]
 
 # %% ../../nbs/experts/25_pools.ipynb #197acba0
-def pool_values(loads: ArrayLike, budget: int, sizes: ArrayLike = 1) -> np.ndarray:
+def pool_values(loads: ArrayLike, extra: int, sizes: ArrayLike = 1) -> np.ndarray:
     """What pools of every size reach.
 
     Parameters
     ----------
     loads : array_like (layers, m)
         Loads, at least 0.
-    budget : int
+    extra : int
         The largest pool, K.
     sizes : int or array_like of int (layers, m)
         What a copy takes, whole numbers above 0.
@@ -227,10 +225,24 @@ def pool_values(loads: ArrayLike, budget: int, sizes: ArrayLike = 1) -> np.ndarr
     """
     r = np.asarray(loads, float)
     s = np.broadcast_to(np.asarray(sizes, float), r.shape)
-    return _on_grid([layer_curve(row, budget, size) for row, size in zip(r, s)], budget)[1]
+    return _on_grid([layer_curve(row, extra, size) for row, size in zip(r, s)], extra)[1]
 
 # %% ../../nbs/experts/25_pools.ipynb #d317b6c2
 #| code-fold: true
+_MOST_COPIES = 1_000_000  # that a budget may hold; a curve has a number for each
+
+
+def _check_room(loads: np.ndarray, extra: float, sizes: np.ndarray) -> None:
+    "Refuse sizes that are not above 0, budgets of too many copies, and sums beyond the floats."
+    if sizes.size and not sizes.min() > 0:
+        raise ValueError(f"sizes holds {sizes.min():g}; every element must be above 0")
+    if sizes.size and extra > _MOST_COPIES * sizes.min():
+        raise ValueError(f"extra is {extra:g}; it must hold at most {_MOST_COPIES:,} copies")
+    with np.errstate(over="ignore"):
+        if not np.isfinite(4 * loads.max(axis=1).sum()):
+            raise ValueError("loads make latencies beyond the largest float")
+
+
 @dataclass(frozen=True, eq=False)
 class PoolPlacement(Result):
     """Whole copies of the experts of layers that share a budget, with a bound.
@@ -239,7 +251,7 @@ class PoolPlacement(Result):
     ----------
     loads : array_like (layers, m)
         What it is for.
-    budget : float
+    extra : float
         What the copies may take.
     sizes : array_like (layers, m)
         What a copy takes.
@@ -265,7 +277,7 @@ class PoolPlacement(Result):
     """
 
     loads: Array = field(repr=False)
-    budget: float
+    extra: float
     sizes: Array = field(repr=False)
     x: Array = field(repr=False)
     multiplier: float = 0.0
@@ -275,18 +287,20 @@ class PoolPlacement(Result):
     scope = Scope.ALL
 
     def __post_init__(self) -> None:
-        loads = check_loads(self.loads, ndim=2)
+        loads, extra = check_loads(self.loads, ndim=2), number(self.extra, "extra", least=0)
+        sizes = finite(self.sizes, "sizes", shape=loads.shape)
+        _check_room(loads, extra, sizes)
         self._put(
             loads=loads,
-            budget=number(self.budget, "budget", least=0),
-            sizes=finite(self.sizes, "sizes", shape=loads.shape),
+            extra=extra,
+            sizes=sizes,
             x=finite(self.x, "x", shape=loads.shape, whole=True),
             multiplier=number(self.multiplier, "multiplier", least=0),
             proved=number(self.proved, "proved", least=0),
         )
         used = float((self.sizes * self.x).sum())
-        if used > self.budget + 1e-9 * (self.budget + self.sizes.sum()):
-            raise ValueError(f"x takes {used:g}; the budget is {self.budget:g}")
+        if used > self.extra + 1e-9 * (self.extra + self.sizes.sum()):
+            raise ValueError(f"x takes {used:g}; extra is {self.extra:g}")
         super().__post_init__()
 
     @property
@@ -302,7 +316,7 @@ class PoolPlacement(Result):
     @cached_property
     def bound(self) -> float:
         "A lower bound on the value of every whole placement."
-        best = shared_bound(self.loads, self.budget, self.multiplier, self.sizes)
+        best = shared_bound(self.loads, self.extra, self.multiplier, self.sizes)
         return lowered(max(best * (1 - 1e-12), self.proved), self.value)
 
     @property
@@ -322,7 +336,7 @@ class PoolPlacement(Result):
         }
         return pd.DataFrame(columns, index=pd.RangeIndex(len(self.x), name="layer"))
 
-    def plot(self) -> "Picture":
+    def plot(self) -> Picture:
         "What each layer takes of the budget."
         from serving_or.tools.plots import bars
 
@@ -330,14 +344,14 @@ class PoolPlacement(Result):
         return bars(names, {"used": self.used}, title=self.summary(), ylabel="used", xlabel="layer")
 
 # %% ../../nbs/experts/25_pools.ipynb #99b43eae
-def place_pool(loads: Any, budget: float, sizes: Any = 1.0, exact: bool = True) -> PoolPlacement:
+def place_pool(loads: Any, extra: float, sizes: Any = 1.0, exact: bool = True) -> PoolPlacement:
     """Share a budget of whole copies among layers.
 
     Parameters
     ----------
     loads : array_like (layers, m)
         Load of each expert, at least 0; a mean over time, or what is expected next.
-    budget : float
+    extra : float
         What the copies beyond one for each expert may take in all.
     sizes : float or array_like (m,) or (layers, m)
         What a copy takes, above 0.
@@ -358,17 +372,16 @@ def place_pool(loads: Any, budget: float, sizes: Any = 1.0, exact: bool = True) 
 
     Examples
     --------
-    >>> plan = place_pool([[1, 1], [0.3, 0]], budget=2)
+    >>> plan = place_pool([[1, 1], [0.3, 0]], extra=2)
     >>> plan.x.tolist(), plan.summary()
     ([[1, 1], [0, 0]], 'value 0.8, bound 0.8, gap 0.00% (optimal)')
     """
-    r, K = check_loads(loads, ndim=2), number(budget, "budget", least=0)
+    r, K = check_loads(loads, ndim=2), number(extra, "extra", least=0)
     given = finite(sizes, "sizes")
-    if given.shape not in ((), r.shape[1:], r.shape) or not np.all(given > 0):
-        raise ValueError(f"sizes must be above 0, a number or of shape {r.shape}")
+    if given.shape not in ((), r.shape[1:], r.shape):
+        raise ValueError(f"sizes has shape {given.shape}; it must be a number, or {r.shape}")
     s = np.array(np.broadcast_to(given, r.shape))
-    if not np.isfinite(4 * r.max(axis=1).sum()) or K / s.min() > 1e6:
-        raise ValueError("loads and budget / sizes must be below the largest float and a million")
+    _check_room(r, K, s)
     curves = [layer_curve(row, K, size) for row, size in zip(r, s)]
     corners, multiplier = _by_hulls(curves, K)
     proved = 0.0
@@ -391,9 +404,9 @@ def _five_layers(spread: float) -> np.ndarray:
     return 16 * shares / shares.sum(axis=1, keepdims=True)
 
 
-def equal_or_pooled(spread: float = 1.0, copies: int = 8) -> "Picture":
+def equal_or_pooled(spread: float = 1.0, copies: int = 8) -> Picture:
     """Copies of five layers when each has the same number, and when they share a pool."""
-    from serving_or.tools.plots import Picture, bars, table
+    from serving_or.tools.plots import bars, table
 
     r = _five_layers(spread)
     equal = [place_pool(row[None], copies) for row in r]

@@ -114,16 +114,16 @@ def test_examples_of_the_design():
     [
         ({"loads": [1.0, 2.0]}, "loads has shape"),
         ({"loads": [[1.0, -1.0]]}, "loads"),
-        ({"budget": -1}, "budget is -1"),
-        ({"budget": np.nan}, "budget is nan"),
-        ({"budget": 1e9}, "a million"),
-        ({"sizes": [1.0, 0.0]}, "sizes must be above 0"),
-        ({"sizes": [1.0, 1.0, 1.0]}, "sizes must be"),
+        ({"extra": -1}, "extra is -1"),
+        ({"extra": np.nan}, "extra is nan"),
+        ({"extra": 1e9}, "1,000,000 copies"),
+        ({"sizes": [1.0, 0.0]}, "sizes holds 0"),
+        ({"sizes": [1.0, 1.0, 1.0]}, "sizes has shape"),
     ],
 )
 def test_bad_input(change, message):
     with pytest.raises(ValueError, match=message):
-        place_pool(**({"loads": [[12.0, 6.0]], "budget": 5} | change))
+        place_pool(**({"loads": [[12.0, 6.0]], "extra": 5} | change))
 
 
 def test_too_many_states(monkeypatch):

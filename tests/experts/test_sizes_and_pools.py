@@ -17,7 +17,7 @@ from serving_or.experts.regularized_greedy import (
 from serving_or.experts.relaxation import conjugate
 from serving_or.experts.rounding import Hysteresis
 from serving_or.experts.sizes_and_pools import (
-    Pool,
+    ExpertPool,
     PoolSchedule,
     elastic_factor,
     large_and_small,
@@ -60,7 +60,7 @@ def drawn_pool(rng, T=None):
     T = int(rng.integers(2, 9)) if T is None else T
     hot = rng.integers(0, r.shape[1], (T, r.shape[0]))
     loads = np.eye(r.shape[1])[hot] * 10.0 ** rng.uniform(-1, 2.5) + rng.random((T, *r.shape))
-    return Pool(loads, K, s, w, x)
+    return ExpertPool(loads, K, s, w, x)
 
 
 def relaxed(pool):
@@ -75,7 +75,7 @@ def relaxed(pool):
         for layer in range(len(s)):
             cost += cp.max(cp.multiply(r[layer], cp.inv_pos(1 + now[layer])))
         cost += cp.sum(cp.multiply(w, cp.pos(now - before)))
-        rows.append(cp.sum(cp.multiply(s, now)) <= pool.budget)
+        rows.append(cp.sum(cp.multiply(s, now)) <= pool.extra)
         before = now
     problem = cp.Problem(cp.Minimize(cost), rows)
     with warnings.catch_warnings():
@@ -187,7 +187,7 @@ def test_guarantees_on_whole_runs(seed):
     rng = np.random.default_rng(seed)
     pool = drawn_pool(rng)
     best, W0 = relaxed(pool), float((pool.move_price * pool.start).sum())
-    big = np.log1p(pool.budget / pool.sizes.min())
+    big = np.log1p(pool.extra / pool.sizes.min())
     for eta in (0.5, 1.0):
         run = run_pool(pool, RegularizedGreedy(eta), certify=False)
         for lam in (big, run.swing):
@@ -206,10 +206,10 @@ def test_one_price_needs_no_constant():
     rng = np.random.default_rng(3)
     for _ in range(cases(200, 12)):
         drawn_one = drawn_pool(rng)
-        pool = Pool(drawn_one.loads, drawn_one.budget, drawn_one.sizes, drawn_one.sizes * 1.7)
+        pool = ExpertPool(drawn_one.loads, drawn_one.extra, drawn_one.sizes, drawn_one.sizes * 1.7)
         x, before = pool.start, pool.used(pool.start)
         for r in pool.loads:
-            x = pooled_step(r, x, pool.budget, pool.sizes, pool.move_price, 0.5, True)
+            x = pooled_step(r, x, pool.extra, pool.sizes, pool.move_price, 0.5, True)
             assert pool.used(x) >= before * (1 - 1e-9)
             before = pool.used(x)
         assert run_pool(pool, certify=False).cost <= 2 * relaxed(pool) * (1 + 1e-6)
@@ -222,7 +222,7 @@ def test_a_swing_can_be_nearly_tight():
         r, w, top = rng.uniform(0, 4, (4, 2)), np.ones(2), -1.0
         for _ in range(cases(60, 12)):
             trial = np.maximum(r + rng.normal(size=r.shape) * rng.choice([0.1, 1.0, 4.0]), 0)
-            pool = Pool(trial, 1.0, 1.0, w, [0.0, 1.0])
+            pool = ExpertPool(trial, 1.0, 1.0, w, [0.0, 1.0])
             run = run_pool(pool, RegularizedGreedy(), certify=False)
             bound = elastic_factor(run.swing) / 2 * (relaxed(pool) + 1) + 1
             share = run.latency.sum() / bound
@@ -276,7 +276,7 @@ def test_rounding_keeps_budget_latency_and_moves():
     rng = np.random.default_rng(7)
     for _ in range(cases(400, 25)):
         pool = drawn_pool(rng, T=20)
-        pool = Pool(pool.loads, pool.budget, pool.sizes, pool.move_price)
+        pool = ExpertPool(pool.loads, pool.extra, pool.sizes, pool.move_price)
         for width in (1.25, 2.0):
             path = run_pool(pool, ReverseEntropy(0.942), certify=False)
             rounded = run_pool(pool, ReverseEntropy(0.942), Hysteresis(width), certify=False)
@@ -294,7 +294,7 @@ def test_certificates_hold_for_every_policy():
         best = relaxed(pool)
         assert bounds[-1] <= best * (1 + 1e-6)
         if pool.steps > 2:
-            short = Pool(pool.loads[:2], pool.budget, pool.sizes, pool.move_price, pool.start)
+            short = ExpertPool(pool.loads[:2], pool.extra, pool.sizes, pool.move_price, pool.start)
             assert bounds[1] <= relaxed(short) * (1 + 1e-6)
 
 
@@ -320,7 +320,7 @@ def test_examples_of_the_design():
     [
         ({"loads": [1.0, 2.0]}, "loads has shape"),
         ({"loads": [[1.0, -2.0]]}, r"loads\[0, 1\] is -2"),
-        ({"budget": -1}, "budget is -1"),
+        ({"extra": -1}, "extra is -1"),
         ({"sizes": [1.0, 0.0]}, "sizes holds 0"),
         ({"sizes": [1.0, 1.0, 1.0]}, "sizes has shape"),
         ({"move_price": 0.0}, "move_price holds 0"),
@@ -331,11 +331,11 @@ def test_examples_of_the_design():
 )
 def test_a_pool_refuses(change, message):
     with pytest.raises(ValueError, match=message):
-        Pool(**({"loads": [[12.0, 6.0]], "budget": 5} | change))
+        ExpertPool(**({"loads": [[12.0, 6.0]], "extra": 5} | change))
 
 
 def test_a_run_refuses():
-    pool = Pool([[12.0, 6.0]], 5, start=[0.5, 0.5])
+    pool = ExpertPool([[12.0, 6.0]], 5, start=[0.5, 0.5])
     with pytest.raises(ValueError, match="policy is"):
         run_pool(pool, 3)
     with pytest.raises(ValueError, match="rounding is"):
@@ -352,12 +352,12 @@ def test_edges():
     assert pooled_step([0.0, 0.0], [1, 1], 2).tolist() == [1, 1]
     assert np.allclose(pooled_step([5.0, 1.0], [0, 0], 0.0), 0)
     assert pooled_step([5.0], [2.0], 4.0)[0] > 2
-    empty = Pool(np.zeros((0, 2)), 3)
+    empty = ExpertPool(np.zeros((0, 2)), 3)
     assert run_pool(empty).cost == 0 and run_pool(empty, certify=False).bound == 0
-    none = Pool([[3.0, 1.0]] * 3, 0)
+    none = ExpertPool([[3.0, 1.0]] * 3, 0)
     assert np.isclose(run_pool(none).cost, 9) and np.isclose(run_pool(none).bound, 9)
     for scale in (1e-300, 1e-12, 1e12, 1e290):
-        pool = Pool(np.array([[20.0, 4], [4, 20]]) * scale, 4, [1, 2], [scale, scale])
+        pool = ExpertPool(np.array([[20.0, 4], [4, 20]]) * scale, 4, [1, 2], [scale, scale])
         run = run_pool(pool)
         assert 0 < run.bound <= run.cost and np.isclose(run.ratio, run_pool(pool).ratio)
 
