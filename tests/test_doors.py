@@ -276,7 +276,7 @@ def replica_calls():
     "The doors of counts and packing."
     loads, sizes = [[6, 2, 1], [1, 1, 4]], {"gpus": 2, "redundant": 1}
     topology = {"nodes": 1, "groups": 1, "policy": "global"}
-    found = experts.rebuild(loads, **sizes)
+    found, starts = experts.rebuild(loads, **sizes), [[[4, 2], [0, 2], [1, 0]]] * 2
     return {
         "experts.legal_redundant": (
             experts.legal_redundant,
@@ -290,6 +290,16 @@ def replica_calls():
             experts.rebuild,
             {"loads": loads, **sizes, **topology, "exact": False, "time_limit": TIME_LIMIT}
             | {"tolerance": 1e-3},
+        ),
+        "experts.place_on_nodes": (
+            experts.place_on_nodes,
+            {"plan": found, "sources": starts, "old": found.physical, "move_price": 1.0},
+        ),
+        "experts.NodePlacement": (
+            experts.NodePlacement,
+            {"physical": found.physical, "sources": starts, "gpus": 2}
+            | {"multipliers": [[0.0, 1.0], [0.0, 0.0]], "old": starts, "move_price": 1.0}
+            | {"status": "feasible"},
         ),
         "experts.ReplicaPlan": (
             experts.ReplicaPlan,
@@ -325,7 +335,9 @@ def chain_calls():
             {"rate": 0.02, "times": [80.0, 100.0], "places": [2, 2]},
         ),
         "blocks.JoinFastestFree": (
-            lambda output: blocks.simulate(c, place, some, blocks.JoinFastestFree(output)),
+            lambda output: blocks.simulate(
+                c, place, some, blocks.JoinFastestFree(output)
+            ).end.tolist(),
             {"output": 8.0},
         ),
         "blocks.place_chains": (

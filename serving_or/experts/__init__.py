@@ -4,6 +4,7 @@ How many GPUs each expert gets as the load drifts.
 """
 
 from .certificate import Certificate, run
+from .communication import NodePlacement, place_on_nodes
 from .diagnosis import Diagnosis, StepTime, balance_losses, break_even, diagnose, noise_floor
 from .hardness import place_exact
 from .hindsight import optimum
@@ -93,4 +94,6 @@ __all__ = [
     "noise_floor",
     "StepTime",
     "break_even",
+    "place_on_nodes",
+    "NodePlacement",
 ]
