@@ -4,6 +4,7 @@ How many GPUs each expert gets as the load drifts.
 """
 
 from .certificate import Certificate, run
+from .communication import NodePlacement, place_on_nodes
 from .diagnosis import Diagnosis, StepTime, balance_losses, break_even, diagnose, noise_floor
 from .hardness import place_exact
 from .hindsight import optimum
@@ -100,4 +101,6 @@ __all__ = [
     "run_pool",
     "place_pool",
     "PoolPlacement",
+    "place_on_nodes",
+    "NodePlacement",
 ]

@@ -278,12 +278,13 @@ def _answer(problem, x, lowest, proved, word, clock):
     """
     found = Schedule(problem, x)
     bounds = np.cumsum(lowest)
-    claims = [*proved, word] if word <= found.cost * (1 + ROUNDING) else proved
-    bounds[-1] = min(max(bounds[-1], *claims), found.cost)
+    surely = max(bounds[-1], *proved)
+    trusted = surely < min(word, found.cost) and word <= found.cost * (1 + ROUNDING)
+    bounds[-1] = min(word if trusted else surely, found.cost)
     status = Status.TIME_LIMIT if clock.over() else Status.FEASIBLE
     if found.cost - bounds[-1] <= OPTIMALITY * found.cost:
         status = Status.OPTIMAL
-    return Schedule(problem, found.x, bounds, status)
+    return Schedule(problem, found.x, bounds, status, trusted=bool(trusted))
 
 
 @door
@@ -300,8 +301,8 @@ def secant_program(problem: Problem, time_limit: float | None = 60.0) -> Schedul
     Returns
     -------
     Schedule
-        ``bounds[-1]`` is the bound of HiGHS, on its word: good to about 1e-6, relatively. The other
-        entries are sums of lowest latencies.
+        ``bounds[-1]`` is the bound of HiGHS, on its word (``trusted``): good to about 1e-6,
+        relatively. The other entries are sums of lowest latencies.
 
     Raises
     ------
@@ -385,7 +386,7 @@ def _together(chain, depth, moves, clock):
             break
     return trials[np.argmin(costs)], float(costs.min())
 
-# %% ../../nbs/experts/11_hindsight.ipynb #87f162b5
+
 def improve(
     chain: LevelChain, depth: np.ndarray, clock: Clock, seed: int = 0
 ) -> tuple[np.ndarray, bool]:
@@ -455,10 +456,11 @@ def optimum(
     Notes
     -----
     Dynamic programming when there are few placements. Otherwise `Certificate` and the simple
-    policies, then the level-chain linear program, in windows and as a whole, rounded at many
-    thresholds and priced by Belady's rule, `relax` where it was cut off, then local search, and
-    branch and bound with the time that is left. The largest bound counts. Those of linear programs
-    are recomputed from their multipliers; that of branch and bound is the solver's.
+    policies, `relax` where it is quick, the level-chain program in glued windows and up to 20,000
+    events as a whole, rounded at many thresholds and priced by Belady's rule, local search, integer
+    programs of windows, and up to 20,000 events branch and bound. The largest bound counts. Bounds
+    of linear programs are recomputed from multipliers; those of integer programs are the solver's
+    word, and where one of them is the largest, ``trusted`` says so.
 
     Examples
     --------
@@ -558,6 +560,11 @@ class Glue:
         return 2 * float(np.finfo(float).eps) * (p.extra + steps + 8) * float(size)
 
 # %% ../../nbs/experts/11_hindsight.ipynb #6951bb33
+PACE = 3e-8  # seconds of the simplex method, times the events of a window, squared
+WINDOW, AHEAD, AROUND = 20, 10, 10  # steps of a window, after it, and on both sides
+WIDE = 256  # GPUs from which windows look at nothing after them, and integer ones are half as long
+
+
 def window_rows(
     glue: Glue, begin: int, end: int, entry: Any, leave: Any, integer: Any = False
 ) -> tuple[Program, np.ndarray, np.ndarray]:
@@ -655,6 +662,48 @@ def _swept(glue, u, number, clock):
         (glue.forward if forward else glue.backward)(begin, end)
     return True
 
+# %% ../../nbs/experts/11_hindsight.ipynb #247c5f6c
+#| code-fold: true
+def ascents(problem: Problem, size: int, windows: int) -> tuple[list[float], list[float]]:
+    "The best bound and the least cost after each of some windows; first, after none."
+    chain, steps = chain_of(problem), problem.steps
+    glue, u = Glue(chain), np.zeros(chain.events)
+    straight = list(pairwise([*range(0, steps, size), steps]))
+    between = list(pairwise([0, *range(size // 2, steps, size), steps]))[::-1]
+    still = depths(chain, np.tile(whole_start(problem), (steps, 1)))
+    bounds, costs = [glue.bound()], [price(chain, still)]
+    for begin, end in (straight + between + straight)[:windows]:
+        glue.backward(0, steps)
+        glue.forward(0, steps)
+        found, now = _ascend(glue, begin, end, Clock()), slice(*chain.first[[begin, end]])
+        u[now] = found.x[: now.stop - now.start]
+        bounds.append(max(glue.bound(), bounds[-1]))
+        costs.append(min(price(chain, threshold_depths(chain, u, grid=10)).min(), costs[-1]))
+    return bounds, costs
+
+
+def closing_in(kind: str = "zipf", move_price: float = 4.0, windows: int = 13):
+    "Bound and schedule by windows solved, and the three parts of what is between them."
+    from serving_or.tools.generators import trace
+    from serving_or.tools.plots import Picture, lines, table
+
+    problem = Problem(trace(kind, 6, 24, 10, seed=1), extra=4, move_price=move_price)
+    bounds, costs = ascents(problem, 6, windows)
+    program, whole = ascents(problem, 24, 1)[0][-1], dynamic_program(problem).cost
+    flat = np.ones(len(bounds))
+    picture = lines(
+        {"schedule": costs, "optimum": whole * flat, "program": program * flat, "bound": bounds},
+        xlabel="windows solved",
+        ylabel="cost",
+        title=f"gap {1 - bounds[-1] / costs[-1]:.1%} after {windows} windows",
+    )
+    parts = [costs[-1] - whole, whole - program, program - bounds[-1]]
+    rows = [[max(part, 0.0), 100 * max(part, 0.0) / costs[-1]] for part in parts]
+    names = ["schedule above optimum", "integrality", "program above bound"]
+    return Picture(
+        picture + table(["part of the gap", "cost", "%"], [[n, *r] for n, r in zip(names, rows)])
+    )
+
 # %% ../../nbs/experts/11_hindsight.ipynb #419f8c33
 def _split(glue, begin, end, clock):
     "What the integer program of a window proves, on the solver's word."
@@ -704,13 +753,10 @@ def _neighbour(glue, depth, x, begin, end, clock):
 CONFIGURATIONS = 600  # dynamic programming up to so many placements
 PAIR = 3e-9  # seconds for a pair of placements in a step of dynamic programming
 CELL = 1e-7  # seconds of the relaxation, times m T^2
-PACE = 3e-8  # seconds of the simplex method, times the events of a window, squared
 GRACE = 0.125  # seconds that first schedules, and the certificate, may take in any case
 # shares of the time that is left
 CERTIFIED, PLAYED, CONVEX, PROGRAM, SEARCHED, POLISHED = 0.1, 0.05, 0.25, 0.6, 0.2, 0.3
 CHUNKS = 0.6  # of the time, for long chains
-WINDOW, AHEAD, AROUND = 20, 10, 10  # steps of a window, after it, and on both sides
-WIDE = 256  # GPUs from which windows are short
 CHUNK, BESIDE = 50, 20  # steps that are rounded at once, and steps after them that are looked at
 WHOLE, SHORT = 20_000, 3_000  # events up to which the program, and branch and bound, is not cut
 RISE, CLOSE = 1e-5, 1e-5  # relative: when a pass is not worth another; gap of integer windows
