@@ -272,6 +272,34 @@ def repair_calls():
     }
 
 
+def pool_calls():
+    "The doors of sizes and pools."
+    loads = [[[12.0, 6], [3, 1]], [[6, 12], [1, 3]]]
+    given = {"extra": 5.0, "sizes": [1.0, 2.0], "move_price": [[1.0, 2], [2, 2]]}
+    pool = experts.ExpertPool(loads, **given)
+    plan = {"loads": loads[0], "extra": 5.0, "sizes": [[1.0, 2.0], [1, 1]]}
+    return {
+        "experts.ExpertPool": (
+            experts.ExpertPool,
+            {"loads": loads, **given, "start": [[1, 0], [0.5, 0]]},
+        ),
+        "experts.PoolSchedule": (
+            experts.PoolSchedule,
+            {"pool": pool, "x": [[[3, 1], [0, 0]]] * 2, "bounds": [0.0, 0.0], "status": "feasible"},
+        ),
+        "experts.run_pool": (
+            experts.run_pool,
+            {"pool": pool, "policy": experts.RegularizedGreedy(0.7)}
+            | {"rounding": experts.Hysteresis(1.5), "certify": True},
+        ),
+        "experts.place_pool": (experts.place_pool, plan | {"exact": True}),
+        "experts.PoolPlacement": (
+            experts.PoolPlacement,
+            plan | {"x": [[3, 0], [1, 1]], "multiplier": 0.5, "proved": 0.0, "status": "feasible"},
+        ),
+    }
+
+
 def replica_calls():
     "The doors of counts and packing."
     loads, sizes = [[6, 2, 1], [1, 1, 4]], {"gpus": 2, "redundant": 1}
@@ -706,6 +734,7 @@ def calls():
         | repair_calls()
         | next_window_calls()
         | replica_calls()
+        | pool_calls()
         | {
             "experts.Problem": (
                 experts.Problem,
