@@ -1,7 +1,7 @@
 """PETALS' rules: 60 servers join 70 blocks, and each asks itself whether it should move.
 
-The peer is the rule as it reads, in plain Python, restated from what the published source does: for
-every choice it reads for each block who announces it, finds the spans, adds them up, and sorts every
+The peer is the rule as it reads, in plain Python, restated from the published source: for every
+choice it reads for each block who announces it, finds the spans, adds them up, and sorts every
 window. Its records and its network are left out. Both get the same offers, whole numbers, so that
 the same windows must come out.
 """

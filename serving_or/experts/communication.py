@@ -56,7 +56,9 @@ def crossing(sources: ArrayLike, on_node: ArrayLike) -> np.ndarray:
 _HALVINGS = 100  # of the interval of a water level
 
 
-def routed(sources: ArrayLike, copies: ArrayLike, beta: float) -> tuple[np.ndarray, float]:
+def routed(
+    sources: ArrayLike, copies: ArrayLike, crossing_price: float
+) -> tuple[np.ndarray, float]:
     """Where tokens go for the least mean latency and traffic, and what that costs.
 
     Parameters
@@ -65,7 +67,7 @@ def routed(sources: ArrayLike, copies: ArrayLike, beta: float) -> tuple[np.ndarr
         Tokens of each expert that start on each node.
     copies : array_like (m, H)
         Copies of each expert on each node, above 0; fractions are welcome.
-    beta : float
+    crossing_price : float
         Price of a token that crosses, at least 0.
 
     Returns
@@ -73,31 +75,32 @@ def routed(sources: ArrayLike, copies: ArrayLike, beta: float) -> tuple[np.ndarr
     inflow : ndarray (m, H)
         Tokens of each expert that each node takes.
     cost : float
-        ``Σ inflow² / copies + beta Σ max(sources - inflow, 0)``.
+        ``Σ inflow² / copies + crossing_price Σ max(sources - inflow, 0)``.
 
     Examples
     --------
-    >>> inflow, cost = routed([[3, 1]], [[1, 1]], beta=1.0)
+    >>> inflow, cost = routed([[3, 1]], [[1, 1]], crossing_price=1.0)
     >>> inflow.round(6).tolist(), round(cost, 6)
     ([[2.25, 1.75]], 8.875)
     """
-    r, beta = finite(sources, "sources", ndim=2), number(beta, "beta", least=0)
+    r = finite(sources, "sources", ndim=2)
+    price = number(crossing_price, "crossing_price", least=0)
     n = finite(copies, "copies", shape=r.shape)
     if (n <= 0).any():
         raise ValueError("a number of copies is 0; all must be above 0")
     total = r.sum(axis=1, keepdims=True)
-    low, high = np.full_like(total, -beta), 2 * total / n.sum(axis=1, keepdims=True)
+    low, high = np.full_like(total, -price), 2 * total / n.sum(axis=1, keepdims=True)
     for _ in range(_HALVINGS):
         level = (low + high) / 2
-        much = _taken(r, n, beta, level).sum(axis=1, keepdims=True) > total
+        much = _taken(r, n, price, level).sum(axis=1, keepdims=True) > total
         low, high = np.where(much, low, level), np.where(much, level, high)
-    inflow = _taken(r, n, beta, high)
-    return inflow, float((inflow**2 / n).sum() + beta * np.maximum(r - inflow, 0).sum())
+    inflow = _taken(r, n, price, high)
+    return inflow, float((inflow**2 / n).sum() + price * np.maximum(r - inflow, 0).sum())
 
 
-def _taken(r: np.ndarray, n: np.ndarray, beta: float, level: np.ndarray) -> np.ndarray:
+def _taken(r: np.ndarray, n: np.ndarray, price: float, level: np.ndarray) -> np.ndarray:
     "What nodes take at a water level."
-    return np.maximum(np.minimum(r, n * (level + beta) / 2), n * level / 2)
+    return np.maximum(np.minimum(r, n * (level + price) / 2), n * level / 2)
 
 # %% ../../nbs/experts/23_communication.ipynb #2e2e43e4
 _TIE = 1e-12  # relative; ways that differ less are equal
