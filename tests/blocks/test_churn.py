@@ -513,3 +513,12 @@ def test_the_bound_holds_without_the_program(monkeypatch):
         assert lone + price * missing <= answer.bound * CLOSE
         missed += missing > 0
     assert missed > 0
+
+
+def test_a_missing_block_is_paid_once_in_the_bound(monkeypatch):
+    "One request alone would take 10 on A, a second has no room there; the block is loaded once."
+    monkeypatch.setattr("serving_or.blocks.churn.MOST_COLUMNS", 0)
+    plan = sweep(Cluster(1, 1, 1, [9], [1], [1], servers=["X"]), 2)
+    joined = Cluster(1, 1, 1, [2, 9], [5, 25], [5, 5], servers=["A", "B"])
+    answer = repair(plan, ["X"], joined, 100.0, time_limit=0.5)
+    assert (answer.value, answer.bound, answer.status) == (130, 110, "feasible")
