@@ -289,11 +289,39 @@ def shared_calls():
     }
 
 
+def pool_calls():
+    "The doors of sizes and pools."
+    loads = [[[12.0, 6], [3, 1]], [[6, 12], [1, 3]]]
+    given = {"extra": 5.0, "sizes": [1.0, 2.0], "move_price": [[1.0, 2], [2, 2]]}
+    pool = experts.ExpertPool(loads, **given)
+    plan = {"loads": loads[0], "extra": 5.0, "sizes": [[1.0, 2.0], [1, 1]]}
+    return {
+        "experts.ExpertPool": (
+            experts.ExpertPool,
+            {"loads": loads, **given, "start": [[1, 0], [0.5, 0]]},
+        ),
+        "experts.PoolSchedule": (
+            experts.PoolSchedule,
+            {"pool": pool, "x": [[[3, 1], [0, 0]]] * 2, "bounds": [0.0, 0.0], "status": "feasible"},
+        ),
+        "experts.run_pool": (
+            experts.run_pool,
+            {"pool": pool, "policy": experts.RegularizedGreedy(0.7)}
+            | {"rounding": experts.Hysteresis(1.5), "certify": True},
+        ),
+        "experts.place_pool": (experts.place_pool, plan | {"exact": True}),
+        "experts.PoolPlacement": (
+            experts.PoolPlacement,
+            plan | {"x": [[3, 0], [1, 1]], "multiplier": 0.5, "proved": 0.0, "status": "feasible"},
+        ),
+    }
+
+
 def replica_calls():
     "The doors of counts and packing."
     loads, sizes = [[6, 2, 1], [1, 1, 4]], {"gpus": 2, "redundant": 1}
     topology = {"nodes": 1, "groups": 1, "policy": "global"}
-    found = experts.rebuild(loads, **sizes)
+    found, starts = experts.rebuild(loads, **sizes), [[[4, 2], [0, 2], [1, 0]]] * 2
     return {
         "experts.legal_redundant": (
             experts.legal_redundant,
@@ -308,6 +336,16 @@ def replica_calls():
             {"loads": loads, **sizes, **topology, "exact": False, "time_limit": TIME_LIMIT}
             | {"tolerance": 1e-3},
         ),
+        "experts.place_on_nodes": (
+            experts.place_on_nodes,
+            {"plan": found, "sources": starts, "old": found.physical, "move_price": 1.0},
+        ),
+        "experts.NodePlacement": (
+            experts.NodePlacement,
+            {"physical": found.physical, "sources": starts, "gpus": 2}
+            | {"multipliers": [[0.0, 1.0], [0.0, 0.0]], "old": starts, "move_price": 1.0}
+            | {"status": "feasible"},
+        ),
         "experts.ReplicaPlan": (
             experts.ReplicaPlan,
             {"physical": found.physical, "loads": loads, "gpus": 2, **topology}
@@ -320,6 +358,56 @@ def chain_of(router):
     "The chain of one request, by a router of PETALS."
     router.start(servers(), plan().placement)
     return router.chain(0, [9, 9, 9], 1.0)
+
+
+def simulation_calls():
+    "The doors of requests that come and go."
+    c, place = servers(), blocks.Placement([1, 1, 3], [4, 2, 2])
+    some = blocks.Arrivals([0, 5, 40], 3, [4, 1, 2], [0, 1, 0])
+    change = blocks.Change(30, blocks.Placement([1, 1, 3], [4, 2, 0]), [1])
+    given = {"cluster": c, "placement": place, "arrivals": some}
+    routers = ("Fastest", "WithRoom", "WaitingPenalised", "ExactWait")
+    return {
+        "blocks.Arrivals": (
+            blocks.Arrivals,
+            {"arrival": [0, 5], "prompt": [3, 1], "output": [4, 1], "client": [0, 1]}
+            | {"time_unit": "ms", "dropped": 0},
+        ),
+        "blocks.Arrivals.poisson": (
+            blocks.Arrivals.poisson,
+            {"rate": 2.0, "count": 5, "prompt": 3, "output": 4, "clients": 2, "seed": 0},
+        ),
+        "blocks.Lengths": (
+            blocks.Lengths,
+            {"tokens": 8.0, "prompt": 3.0, "tau_slope": [0.1, 0.2, 0.2], "rtt_slope": 0.5},
+        ),
+        "blocks.Change": (blocks.Change, {"time": 5.0, "placement": place, "lost": [1]}),
+        "blocks.simulate": (
+            blocks.simulate,
+            given
+            | {"router": None, "churn": [change], "lengths": blocks.Lengths(8, 3, 0.1)}
+            | {"reject": True, "verbose": False},
+        ),
+        **{
+            f"blocks.{name}": (
+                lambda cluster, placement, arrivals, name=name: blocks.simulate(
+                    cluster, placement, arrivals, getattr(blocks, name)()
+                ),
+                given,
+            )
+            for name in routers
+        },
+        "blocks.design_capacity": (
+            blocks.design_capacity,
+            {"cluster": c, "rate": 1.0, "output": 8, "arrivals": None, "lengths": None}
+            | {"safety": 1.0, "quantile": None, "seen_by": "time"},
+        ),
+        "blocks.design_capacity(arrivals)": (
+            blocks.design_capacity,
+            {"cluster": c, "rate": 1.0, "arrivals": some, "lengths": blocks.Lengths(8, 3, 0.1)}
+            | {"quantile": 0.9, "seen_by": "arrivals"},
+        ),
+    }
 
 
 def chain_calls():
@@ -663,6 +751,7 @@ def calls():
         | repair_calls()
         | next_window_calls()
         | replica_calls()
+        | pool_calls()
         | {
             "experts.Problem": (
                 experts.Problem,
@@ -873,6 +962,7 @@ def calls():
             ),
             **petals_calls(),
             **churn_calls(),
+            **simulation_calls(),
             **chain_calls(),
             **shared_calls(),
         }

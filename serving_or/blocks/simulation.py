@@ -356,7 +356,7 @@ class Steps:
         self.heads = np.flatnonzero(np.diff(way, prepend=-1))
         self.tails = np.append(self.heads[1:], len(way)).tolist()
         self.ways = list(zip(self.entry[self.heads].tolist(), self.end[self.heads].tolist()))
-        self.last = last
+        self.last, self._chains = last, dict[tuple, Chain]()
 
     def best(self, cost: np.ndarray) -> tuple[float, list[int]]:
         """The cheapest chain, as the steps that it takes; none where its cost is infinite.
@@ -408,7 +408,11 @@ class Steps:
 
     def chain(self, client: int, steps: list[int]) -> Chain:
         """These steps as a chain."""
-        return Chain(client, tuple(self.server[steps].tolist()), tuple(self.blocks[steps].tolist()))
+        key = client, *steps
+        if key not in self._chains:
+            j, k = self.server[steps].tolist(), self.blocks[steps].tolist()
+            self._chains[key] = Chain(client, tuple(j), tuple(k))
+        return self._chains[key]
 
 # %% ../../nbs/blocks/14_simulation.ipynb #ad5f90dc
 class Pool:
@@ -556,38 +560,52 @@ def too_large(pool: Pool, request: Request) -> NoRoute:
     return NoRoute(said, client=request.client)
 
 # %% ../../nbs/blocks/14_simulation.ipynb #7e2e4ec3
-class Fastest:
-    """A router that takes the chain with the least time of its own, whoever else is on it."""
+class Routing:
+    "What routers share: each finds the best chain of a kind of request once for a placement."
 
     def start(self, cluster: Cluster, placement: Placement) -> None:
         """Begin a run, or go on with a new placement."""
-        self._found: dict[tuple, Chain] = {}
+        self._best: dict[tuple, tuple] = {}
 
-    def choose(self, pool: Pool, request: Request) -> Chain:
-        """The chain of a request; it begins as soon as all its servers have room."""
+    def alone(self, pool: Pool, request: Request) -> tuple[float, Chain, bool]:
+        "The time of a request's best chain when nobody waits, that chain, and whether it has room."
         key = request.client, request.prompt, request.output
-        chain = self._found.get(key)
-        if chain is None:
-            fits = pool.steps.take * request.units <= pool.capacity[pool.steps.server]
-            cost, steps = pool.steps.best(np.where(fits, pool.costs(request), np.inf))
+        found = self._best.get(key)
+        if found is None:
+            if len(self._best) >= 1000:
+                self._best.clear()
+            steps = pool.steps
+            fits = steps.take * request.units <= pool.capacity[steps.server]
+            cost, way = steps.best(np.where(fits, pool.costs(request), np.inf))
             if cost == np.inf:
                 raise too_large(pool, request)
-            chain = self._found[key] = pool.steps.chain(request.client, steps)
-        return chain
+            need = (steps.take[way] * request.units).tolist()
+            visits = list(zip(steps.server[way].tolist(), need))
+            found = self._best[key] = cost, steps.chain(request.client, way), visits
+        cost, chain, visits = found
+        return cost, chain, all(units <= pool.free[j] for j, units in visits)
+
+# %% ../../nbs/blocks/14_simulation.ipynb #ee7f1c2b
+class Fastest(Routing):
+    """A router that takes the chain with the least time of its own, whoever else is on it."""
+
+    def choose(self, pool: Pool, request: Request) -> Chain:
+        """The chain of a request; it starts as soon as all its servers have room."""
+        return self.alone(pool, request)[1]
 
 
-class WithRoom:
+class WithRoom(Routing):
     """A router that takes the chain with the least time among those with room now; where there is
     none, the request stays in the queue.
     """
 
-    def start(self, cluster: Cluster, placement: Placement) -> None:
-        """Begin a run, or go on with a new placement."""
-
     def choose(self, pool: Pool, request: Request) -> Chain | None:
         """The chain of a request, or None."""
-        cost, steps = pool.steps.best(np.where(pool.room(request), pool.costs(request), np.inf))
-        return pool.steps.chain(request.client, steps) if cost < np.inf else None
+        _, chain, room = self.alone(pool, request)
+        if room:
+            return chain
+        cost, way = pool.steps.best(np.where(pool.room(request), pool.costs(request), np.inf))
+        return pool.steps.chain(request.client, way) if cost < np.inf else None
 
 # %% ../../nbs/blocks/14_simulation.ipynb #b7c4773a
 @dataclass(frozen=True, eq=False)
@@ -688,7 +706,7 @@ class _Loop:
             self.until(time)
             self.arrive(request)
             if request.number % 1000 == 999:
-                line.show(request.number + 1)
+                line.show(done=f"{request.number + 1:,} of {len(self.arrivals):,} requests")
         while self.changes:
             self.change(self.changes.popleft())
         self.until(np.inf)
@@ -696,15 +714,16 @@ class _Loop:
             self.refuse(self.never(request))
 
     def until(self, time: float) -> None:
-        "All departures up to a time, and who takes the room."
+        "All departures up to a time; who waits is asked when all of one moment have left."
         while self.ends and self.ends[0][0] <= time:
-            end, i = heapq.heappop(self.ends)
-            # those of legs that were broken off stay in the heap
-            if i in self.active and self.active[i].end == end:
-                self.pool.time = end
-                self.leave(i, end, self.active[i].request.output)
-                self.end[i] = end
-                self.serve_queue()
+            self.pool.time = end = self.ends[0][0]
+            while self.ends and self.ends[0][0] == end:
+                _, i = heapq.heappop(self.ends)
+                # those of legs that were broken off stay in the heap
+                if i in self.active and self.active[i].end == end:
+                    self.leave(i, end, self.active[i].request.output)
+                    self.end[i] = end
+            self.serve_queue()
         self.pool.time = time if time < np.inf else self.pool.time
 
     def arrive(self, request: Request) -> None:
@@ -747,6 +766,10 @@ class _Loop:
 
     def accept(self, request: Request, chain: Chain) -> None:
         "Promise the room of a chain, from when all its servers have it."
+        if not isinstance(chain, Chain):
+            raise BadPlan(
+                f"the router returned {chain!r}; it must be a Chain or None", rule="chain"
+            )
         key = chain.client, chain.servers, chain.blocks
         way, units = self.ways.get(key) or self.way(chain), request.units
         held = [(j, take * units) for j, take in way.held]
@@ -873,7 +896,7 @@ class Run(Record):
     @cached_property
     def served(self) -> np.ndarray:
         """Whether each request was served ``(n,)``; the others are rejected."""
-        return np.isfinite(self.end)
+        return _fixed(np.isfinite(self.end))
 
     @property
     def rejected(self) -> int:
@@ -883,19 +906,19 @@ class Run(Record):
     @cached_property
     def total(self) -> np.ndarray:
         """Time of each request from its arrival to its last token ``(n,)``; NaN if rejected."""
-        return self.end - self.arrivals.arrival
+        return _fixed(self.end - self.arrivals.arrival)
 
     @cached_property
     def ttft(self) -> np.ndarray:
         """Time to the first token, the wait included ``(n,)``."""
-        return self.first - self.arrivals.arrival
+        return _fixed(self.first - self.arrivals.arrival)
 
     @cached_property
     def tpot(self) -> np.ndarray:
         """Time per later token ``(n,)``; NaN for requests of one token."""
         later = self.arrivals.output - 1
         none = np.full(len(later), np.nan)
-        return np.divide(self.end - self.first, later, out=none, where=later > 0)
+        return _fixed(np.divide(self.end - self.first, later, out=none, where=later > 0))
 
     @cached_property
     def wait(self) -> np.ndarray:
@@ -907,7 +930,7 @@ class Run(Record):
         alone = np.bincount(self.request, minlength=n)[self.request] == 1
         one = self.request[alone]
         wait[one] = self.start[alone] - self.arrivals.arrival[one] + 0 * self.end[one]
-        return wait
+        return _fixed(wait)
 
     @property
     def per_token(self) -> float:
@@ -1035,6 +1058,12 @@ class Run(Record):
     def plot(self) -> Picture:
         """How many requests are present, and how many of them on a chain, over time."""
         return _over_time(self, self.router)
+
+
+def _fixed(x: np.ndarray) -> np.ndarray:
+    "An array that nobody may write to, since it is kept."
+    x.flags.writeable = False
+    return x
 
 
 def _over_time(run: Run, title: str) -> Picture:
@@ -1218,11 +1247,12 @@ def simulate(
     of_the_cluster(cluster, arrivals)
     if lengths is None:
         lengths = Lengths(max(int(arrivals.tokens.max(initial=1)), 1))
-    _slopes_fit(cluster, lengths, int(arrivals.prompt.min(initial=0)))
-    router = Fastest() if router is None else router
+    _slopes_fit(cluster, lengths, int(arrivals.prompt.min()) if len(arrivals) else 0)
+    router = _checked_router(router)
     loop = _Loop(cluster, placement, arrivals, router, changes, lengths, bool(reject))
-    with progress(verbose, f"simulate, {len(arrivals)} requests, value counts them") as line:
+    with progress(verbose, "simulate") as line:
         loop.run(line)
+        line.show(done=f"{len(arrivals):,} requests")
     legs = zip(*loop.legs) if loop.legs else [()] * 5
     kinds = (np.intp, np.intp, float, float, np.int64)
     names = ("request", "chain", "start", "stop", "tokens")
@@ -1241,10 +1271,26 @@ def simulate(
     )
 
 # %% ../../nbs/blocks/14_simulation.ipynb #dd047bad
+def _checked_router(router: Any) -> Any:
+    "An object with both methods; `Fastest` where there is none."
+    if router is None:
+        return Fastest()
+    if isinstance(router, type):
+        raise ValueError(f"router is the class {router.__name__}; give an object of it")
+    for name in ("start", "choose"):
+        if not callable(getattr(router, name, None)):
+            raise ValueError(
+                f"router is of type {type(router).__name__}; it must have a method {name}"
+            )
+    return router
+
+
 def _changes(cluster: Cluster, placement: Placement, churn: Any) -> tuple[Change, ...]:
     "The placements to come, checked."
     check_spans(cluster, placement)
     check_memory(cluster, placement)
+    if isinstance(churn, str) or not np.iterable(churn):
+        raise ValueError(f"churn is {churn!r}; it must be a list of changes")
     changes = tuple(churn)
     for i, change in enumerate(changes):
         instance(change, f"churn[{i}]", Change)

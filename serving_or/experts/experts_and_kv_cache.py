@@ -109,11 +109,21 @@ class SharedMemory(Result):
     price: float = 0.0
 
     def __post_init__(self) -> None:
-        self._put(
-            copies=finite(self.copies, "copies", ndim=2), loads=finite(self.loads, "loads", ndim=2)
-        )
-        if self.copies.shape != self.loads.shape:
-            raise ValueError(f"copies has shape {self.copies.shape}; it must be {self.loads.shape}")
+        loads = finite(self.loads, "loads", ndim=2)
+        arrays = {
+            name: finite(getattr(self, name), name, shape=loads.shape)
+            for name in ("copies", "sizes")
+        }
+        floor = finite(self.floor, "floor", shape=loads.shape[:1])
+        if not loads.size:
+            raise ValueError("loads is empty; there must be an expert")
+        numbers = {
+            name: number(getattr(self, name), name, above=0, most=1e100)
+            for name in ("memory", "step", "cache", "sequences")
+        }
+        rest = {name: number(getattr(self, name), name, least=0) for name in ("batch", "price")}
+        limit = number(self.limit, "limit", above=0, infinite=True)
+        self._put(loads=loads, floor=floor, limit=limit, **arrays, **numbers, **rest)
         if self.used > self.memory * (1 + 1e-9) + 1e-9 * self.cache * self.sequences:
             raise ValueError(f"the split takes {self.used:g} of {self.memory:g}")
         if self.step_time > self.limit * (1 + 1e-9):
