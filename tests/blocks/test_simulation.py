@@ -298,6 +298,13 @@ def test_without_a_chain_requests_wait_for_the_next_change():
     )
     assert sorted(run.tokens.tolist()) == [1, 2, 3]
     assert run.end.tolist() == [660, 740] and run.wait.tolist() == [400, 390]
+    # A comes back with room for the large one only later
+    small = Placement([1, 3, 3], [2, 2, 2])
+    large = Arrivals([0], 6, 6)
+    huge = Cluster(4, 4, 1, memory=[16, 12, 30], tau=[10, 20, 20], rtt=[10, 10, 30])
+    churn = [Change(10, Placement([1, 3, 3], [2, 2, 0])), Change(70, small)]
+    run = simulate(huge, small, large, churn=churn, lengths=Lengths(4))
+    assert run.start.tolist() == [0, 70] and run.tokens.tolist() == [0, 6]
     # for ever: an error, or counted, with the tokens that it had
     with pytest.raises(NoRoute, match="no chain at all for client 0"):
         simulate(TWINS, BOTH, Arrivals([0], 1, 3), churn=[Change(100, none)])
