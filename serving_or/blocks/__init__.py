@@ -8,15 +8,25 @@ from serving_or.tools.files import GB, GIB, BadFile
 from serving_or.tools.models import A100, CARDS, MIG, Card, Device
 
 from .bounds import Bound, aggregate_bound, best_bound, chain_bound, exit_bound, strip_bound
-from .churn import RepairedPlan, reloads, repair
+from .churn import Event, RepairedPlan, churn_changes, plan_anew, reloads, repair, stay
 from .cluster import Cluster
 from .conservative_greedy import NoPlacement, cg_bp, cg_bprr, guarantee, largest_requests
-from .designs import lanes, petals_like, sweep, uncontended
+from .designs import lanes, sweep, uncontended
+from .experiment import Comparison, compare_policies
 from .failures import RobustPlan, largest_robust, losses, place_robust, robust, surviving
 from .flow import coverage, route_exact
 from .line_program import milp
 from .link_program import enumeration, max_flow_placement
-from .petals_rules import Launch, launch_commands, read_launch
+from .petals_rules import (
+    Launch,
+    PetalsRouting,
+    PetalsThroughput,
+    launch_commands,
+    petals,
+    petals_bp,
+    read_launch,
+    rebalance,
+)
 from .plan import BadPlan, Chain, NoRoute, Placement, Plan, check
 from .renting import Frontier, rental
 from .routing import (
@@ -29,6 +39,14 @@ from .routing import (
     route_direct,
 )
 from .search import improve
+from .server_chains import (
+    ChainQueue,
+    JoinFastestFree,
+    ServerChains,
+    allocate_caches,
+    place_chains,
+    plan_chains,
+)
 from .simulation import Arrivals, Change, Fastest, Lengths, Run, WithRoom, simulate
 from .two_time_scales import DesignCapacity, ExactWait, WaitingPenalised, design_capacity
 
@@ -60,7 +78,6 @@ __all__ = [
     "largest_requests",
     "sweep",
     "lanes",
-    "petals_like",
     "uncontended",
     "improve",
     "milp",
@@ -81,6 +98,11 @@ __all__ = [
     "largest_robust",
     "rental",
     "Frontier",
+    "petals_bp",
+    "petals",
+    "rebalance",
+    "PetalsRouting",
+    "PetalsThroughput",
     "launch_commands",
     "Launch",
     "read_launch",
@@ -98,6 +120,18 @@ __all__ = [
     "repair",
     "RepairedPlan",
     "reloads",
+    "allocate_caches",
+    "ServerChains",
+    "ChainQueue",
+    "JoinFastestFree",
+    "place_chains",
+    "plan_chains",
+    "Event",
+    "churn_changes",
+    "stay",
+    "plan_anew",
+    "compare_policies",
+    "Comparison",
     "Infeasible",
     "NotFound",
     "TooLarge",

@@ -106,8 +106,20 @@ def spread(a: np.ndarray, C: np.ndarray, rest: np.ndarray, m: np.ndarray, f: np.
         _spread_alike(a, C, alike, int(m[alike[0]]), float(f[alike[0]]))
 
 
-def _weakest(C: np.ndarray, blocks: np.ndarray) -> int:
-    "The left-most of the windows whose C, sorted upwards, is lexicographically smallest."
+def weakest(C: np.ndarray, blocks: np.ndarray) -> int:
+    """The left-most of the windows whose C, sorted upwards, is lexicographically smallest.
+
+    Parameters
+    ----------
+    C : ndarray (L,)
+    blocks : ndarray (windows, m) of int
+        Positions of the blocks of each window.
+
+    Returns
+    -------
+    int
+        The window's row.
+    """
     windows = C[blocks]
     least = windows.min(axis=1)
     tied = np.flatnonzero(least == least.min())
@@ -136,7 +148,7 @@ def _spread_alike(a: np.ndarray, C: np.ndarray, servers: np.ndarray, m: int, f: 
                 a[servers[i:]] = again + 1
                 C += f * np.bincount(blocks[again].ravel(), minlength=len(C))
                 return
-        starts.append(_weakest(C, blocks))
+        starts.append(weakest(C, blocks))
         a[j] = starts[-1] + 1
         C[blocks[starts[-1]]] += f
 

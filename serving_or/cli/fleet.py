@@ -280,7 +280,7 @@ def read_requests(path: str | Path) -> RequestTrace:
     return RequestTrace(str(path), seconds - seconds[0], prompt, output)
 
 # %% ../../nbs/cli/01_fleet.ipynb #f14d4b99
-def _trace(name: str) -> RequestTrace:
+def trace_of(name: str) -> RequestTrace:
     "A trace that travels with the package, or one from a file."
     if name in REQUESTS:
         return load_requests(name)
@@ -380,7 +380,7 @@ def fleet_batch(
 
     $ serving-or fleet batch azure_code --memory 467291 --policy mcsf --drop-empty
     """
-    read = _trace(trace)
+    read = trace_of(trace)
     count = len(read) if first is None else whole(first, "first")
     some = RequestTrace(read.name, read.arrival[:count], read.prompt[:count], read.output[:count])
     if policy == "amax" and upper is None:

@@ -10,7 +10,9 @@ __all__ = ['TABLE', 'configurations', 'value_tables', 'dynamic_program', 'count_
 #| code-fold: true
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 from math import comb
+from typing import Any
 
 import numpy as np
 
@@ -276,12 +278,13 @@ def _answer(problem, x, lowest, proved, word, clock):
     """
     found = Schedule(problem, x)
     bounds = np.cumsum(lowest)
-    claims = [*proved, word] if word <= found.cost * (1 + ROUNDING) else proved
-    bounds[-1] = min(max(bounds[-1], *claims), found.cost)
+    surely = max(bounds[-1], *proved)
+    trusted = surely < min(word, found.cost) and word <= found.cost * (1 + ROUNDING)
+    bounds[-1] = min(word if trusted else surely, found.cost)
     status = Status.TIME_LIMIT if clock.over() else Status.FEASIBLE
     if found.cost - bounds[-1] <= OPTIMALITY * found.cost:
         status = Status.OPTIMAL
-    return Schedule(problem, found.x, bounds, status)
+    return Schedule(problem, found.x, bounds, status, trusted=bool(trusted))
 
 
 @door
@@ -298,8 +301,8 @@ def secant_program(problem: Problem, time_limit: float | None = 60.0) -> Schedul
     Returns
     -------
     Schedule
-        ``bounds[-1]`` is the bound of HiGHS, on its word: good to about 1e-6, relatively. The other
-        entries are sums of lowest latencies.
+        ``bounds[-1]`` is the bound of HiGHS, on its word (``trusted``): good to about 1e-6,
+        relatively. The other entries are sums of lowest latencies.
 
     Raises
     ------
@@ -383,7 +386,7 @@ def _together(chain, depth, moves, clock):
             break
     return trials[np.argmin(costs)], float(costs.min())
 
-# %% ../../nbs/experts/11_hindsight.ipynb #87f162b5
+
 def improve(
     chain: LevelChain, depth: np.ndarray, clock: Clock, seed: int = 0
 ) -> tuple[np.ndarray, bool]:
@@ -453,10 +456,11 @@ def optimum(
     Notes
     -----
     Dynamic programming when there are few placements. Otherwise `Certificate` and the simple
-    policies, then the level-chain linear program, in windows and as a whole, rounded at many
-    thresholds and priced by Belady's rule, `relax` where it was cut off, then local search, and
-    branch and bound with the time that is left. The largest bound counts. Those of linear programs
-    are recomputed from their multipliers; that of branch and bound is the solver's.
+    policies, `relax` where it is quick, the level-chain program in glued windows and up to 20,000
+    events as a whole, rounded at many thresholds and priced by Belady's rule, local search, integer
+    programs of windows, and up to 20,000 events branch and bound. The largest bound counts. Bounds
+    of linear programs are recomputed from multipliers; those of integer programs are the solver's
+    word, and where one of them is the largest, ``trusted`` says so.
 
     Examples
     --------
@@ -475,15 +479,323 @@ def optimum(
     if lowest.sum() + problem.move_price >= still:
         return _answer(problem, never, lowest, [still], -np.inf, clock)
     with progress(verbose, "optimum", clock.limit) as line:
-        depth, proved, word = _search(chain, clock, line, seed)
-    return _answer(problem, path(chain, depth), lowest, [proved], word, clock)
+        known = _search(chain, clock, line, seed)
+    return _answer(problem, path(chain, known.depth), lowest, [known.bound], known.word, clock)
 
 # %% ../../nbs/experts/11_hindsight.ipynb #86cb0bff
+class Glue:
+    """Prices of a chain: what they prove, and what a copy is worth, or has cost, at any border.
+
+    ``ask`` (E,) are the prices p of the events, ``room`` (T,) those of the budgets, λ. ``worth`` is
+    b of each event, ``debt`` what it costs to have the copy after it rather than not; both have one
+    more element, for an event that is not there.
+    """
+
+    def __init__(self, chain: LevelChain) -> None:
+        E, T = chain.events, chain.problem.steps
+        self.chain, self.ask, self.room = chain, np.zeros(E), np.zeros(T)
+        self.worth, self.debt = np.zeros(E + 1), np.zeros(E + 1)
+        self.following = np.full(E, E)
+        again = np.flatnonzero(chain.previous >= 0)
+        self.following[chain.previous[again]] = again
+        # no next event is at the end; what was there at the start is held from step 0
+        self._at, self._since = np.append(chain.step, T), np.append(chain.step + 1, 0)
+
+    def spent(self) -> np.ndarray:
+        "The sum of λ before each step (T + 1,)."
+        return np.concatenate([[0.0], np.cumsum(self.room)])
+
+    def held(self, event: Any, since: Any, spent: np.ndarray) -> np.ndarray:
+        "What it is worth in step ``since`` to hold copies for these next events."
+        return np.maximum(self.worth[event] - (spent[self._at[event]] - spent[since]), 0.0)
+
+    def paid(self, event: Any, until: Any, spent: np.ndarray) -> np.ndarray:
+        "What it has cost to hold copies from these events, or `START`, to before step ``until``."
+        return self.debt[event] + (spent[until] - spent[self._since[event]])
+
+    def backward(self, begin: int, end: int) -> None:
+        "The worth of the events of some steps, from that of later ones."
+        first, w, spent = self.chain.first, self.chain.problem.move_price, self.spent()
+        for t in range(end - 1, begin - 1, -1):
+            now = slice(first[t], first[t + 1])
+            after = self.held(self.following[now], t + 1, spent)
+            self.worth[now] = np.clip(self.ask[now] - self.room[t] + after, 0.0, w)
+
+    def forward(self, begin: int, end: int) -> None:
+        "The debt after the events of some steps, from that of earlier ones."
+        first, w, spent = self.chain.first, self.chain.problem.move_price, self.spent()
+        for t in range(begin, end):
+            now = slice(first[t], first[t + 1])
+            before = self.chain.previous[now]
+            arrived = np.where(before == NEVER, w, np.minimum(self.paid(before, t, spent), w))
+            self.debt[now] = np.maximum(arrived + self.room[t] - self.ask[now], 0.0)
+
+    def terms(self) -> np.ndarray:
+        "What each step adds to D (T,), copies of the start with the first; p becomes p-bar."
+        chain, k, steps = self.chain, self.chain.problem.extra, self.chain.problem.steps
+        self.backward(0, steps)
+        spent = self.spent()
+        after = self.held(self.following, chain.step + 1, spent)
+        self.ask = np.maximum(self.worth[:-1] - after + self.room[chain.step], 0.0)
+        # (T, J + 1): levels, and the prices of the events before each
+        places = np.arange(chain.lengths.max(initial=0) + 1)
+        price, level = np.zeros((steps, places.size)), np.full((steps, places.size), np.inf)
+        price[chain.step, chain.position + 1] = self.ask
+        level[places <= chain.lengths[:, None]] = chain.levels
+        least = (level + np.cumsum(price, axis=1)).min(axis=1)
+        there = np.flatnonzero(chain.previous == START)
+        least[0] -= self.held(there, 0, spent).sum()
+        return least - k * self.room
+
+    def bound(self) -> float:
+        "D, less what rounding may have added to it; minus infinity when the numbers overflow."
+        with np.errstate(over="ignore", invalid="ignore"):
+            found = float(self.terms().sum()) - self._rounding()
+        return found if np.isfinite(found) else -np.inf
+
+    def _rounding(self) -> float:
+        "More than the rounding errors of D; each sum has at most T or k + 1 terms."
+        p, steps = self.chain.problem, self.chain.problem.steps
+        size = steps * p.extra * (p.move_price + self.room.sum()) + self.chain.latency(0).sum()
+        return 2 * float(np.finfo(float).eps) * (p.extra + steps + 8) * float(size)
+
+# %% ../../nbs/experts/11_hindsight.ipynb #6951bb33
+PACE = 3e-8  # seconds of the simplex method, times the events of a window, squared
+WINDOW, AHEAD, AROUND = 20, 10, 10  # steps of a window, after it, and on both sides
+WIDE = 256  # GPUs from which windows look at nothing after them, and integer ones are half as long
+
+
+def window_rows(
+    glue: Glue, begin: int, end: int, entry: Any, leave: Any, integer: Any = False
+) -> tuple[Program, np.ndarray, np.ndarray]:
+    """The program of a window, its rows ``X >= u``, and its budgets.
+
+    ``entry`` and ``leave`` give, for next events, the price of a copy at the begin of the window
+    and its worth at the end; ``integer`` says whether ``u`` is whole.
+    """
+    chain, w, b = glue.chain, glue.chain.problem.move_price, Builder()
+    low, high = int(chain.first[begin]), int(chain.first[end])
+    n, length = high - low, end - begin
+    before, after = chain.previous[low:high], glue.following[low:high]
+    step = chain.step[low:high] - begin
+    u = b.columns("u", n, cost=-chain.gain[low:high], integer=integer)
+    X = b.columns("X", n, cost=w)
+    later = np.flatnonzero(chain.position[low:high] > 0)
+    b.rows(later.size, (1, u[later - 1]), (-1, u[later]), low=0)
+    asks = b.rows(n, (1, X), (-1, u), low=0)
+    room = b.rows(length, high=chain.problem.extra)
+    b.entries(room[step], X, 1)
+
+    def hold(name, cost, since, until, *copies):
+        "Columns of negative cost that hold copies from step to step of the window."
+        kept = np.flatnonzero(cost < 0)
+        h = b.columns(name, kept.size, cost=cost[kept])
+        for there in copies:
+            b.rows(kept.size, (1, X[there[kept]]), (-1, h), low=0)
+        steps = until[kept] - since[kept]
+        covered = np.arange(steps.sum()) + np.repeat(since[kept] - np.cumsum(steps) + steps, steps)
+        b.entries(room[covered], np.repeat(h, steps), 1)
+
+    inside = np.flatnonzero(before >= low)
+    earlier = before[inside] - low
+    hold("h", np.full(inside.size, -w), step[earlier] + 1, step[inside], earlier, inside)
+    came = np.flatnonzero((before < low) & (before != NEVER))
+    hold("in", entry(low + came) - w, 0 * came, step[came], came)
+    goes = np.flatnonzero((after >= high) & (after < chain.events))
+    hold("out", -leave(after[goes]), step[goes] + 1, np.full(goes.size, length), goes)
+    rest = chain.previous[high:]
+    over = high + np.flatnonzero((rest < low) & (rest != NEVER))
+    hold("over", entry(over) - leave(over), 0 * over, np.full(over.size, length))
+    return b.build(), asks, room
+
+
+def _ascend(glue, begin, end, clock, keep=None):
+    "Solve a window and take its prices in its first ``keep`` steps; the solution, or None."
+    spent, first = glue.spent(), glue.chain.first
+
+    def entry(event):
+        return glue.paid(glue.chain.previous[event], begin, spent)
+
+    def leave(event):
+        return glue.held(event, end, spent)
+
+    # the solver looks at its clock too seldom to begin what it cannot finish
+    if clock.left() <= PACE * (first[end] - first[begin]) ** 2:
+        return None
+    program, asks, room = window_rows(glue, begin, end, entry, leave)
+    found = solve(program, time_limit=clock.left(), relaxed=True)
+    if found.status not in (Outcome.OPTIMAL, Outcome.IMPRECISE) or found.multipliers is None:
+        return None
+    last = end if keep is None else keep
+    now = slice(first[begin], first[last])
+    glue.ask[now] = np.maximum(found.multipliers[asks[: now.stop - now.start]], 0.0)
+    glue.room[begin:last] = np.maximum(-found.multipliers[room[: last - begin]], 0.0)
+    return found
+
+# %% ../../nbs/experts/11_hindsight.ipynb #4487da5f
+def _rolled(glue, clock):
+    "A first pass, in which nothing is known of later steps: all u, as far as there was time."
+    steps, first, u = glue.chain.problem.steps, glue.chain.first, np.zeros(glue.chain.events)
+    ahead = AHEAD if glue.chain.problem.extra < WIDE else 0
+    for begin in range(0, steps, WINDOW):
+        keep = min(begin + WINDOW, steps)
+        found = _ascend(glue, begin, min(keep + ahead, steps), clock, keep)
+        if found is None:
+            break
+        u[first[begin] : first[keep]] = found.x[: first[keep] - first[begin]]
+        glue.forward(begin, keep)
+    return u
+
+
+def _swept(glue, u, number, clock):
+    "One more pass, with borders in the middle of the last pass's windows; whether it was finished."
+    steps, first = glue.chain.problem.steps, glue.chain.first
+    forward = number % 2 == 1
+    cuts = [0, *range(WINDOW if forward else WINDOW // 2, steps, WINDOW), steps]
+    windows = list(pairwise(cuts)) if forward else list(pairwise(cuts))[::-1]
+    (glue.backward if forward else glue.forward)(0, steps)
+    for begin, end in windows:
+        found = _ascend(glue, begin, end, clock)
+        if found is None:
+            return False
+        u[first[begin] : first[end]] = found.x[: first[end] - first[begin]]
+        (glue.forward if forward else glue.backward)(begin, end)
+    return True
+
+# %% ../../nbs/experts/11_hindsight.ipynb #247c5f6c
+#| code-fold: true
+def ascents(problem: Problem, size: int, windows: int) -> tuple[list[float], list[float]]:
+    "The best bound and the least cost after each of some windows; first, after none."
+    chain, steps = chain_of(problem), problem.steps
+    glue, u = Glue(chain), np.zeros(chain.events)
+    straight = list(pairwise([*range(0, steps, size), steps]))
+    between = list(pairwise([0, *range(size // 2, steps, size), steps]))[::-1]
+    still = depths(chain, np.tile(whole_start(problem), (steps, 1)))
+    bounds, costs = [glue.bound()], [price(chain, still)]
+    for begin, end in (straight + between + straight)[:windows]:
+        glue.backward(0, steps)
+        glue.forward(0, steps)
+        found, now = _ascend(glue, begin, end, Clock()), slice(*chain.first[[begin, end]])
+        u[now] = found.x[: now.stop - now.start]
+        bounds.append(max(glue.bound(), bounds[-1]))
+        costs.append(min(price(chain, threshold_depths(chain, u, grid=10)).min(), costs[-1]))
+    return bounds, costs
+
+
+def closing_in(kind: str = "zipf", move_price: float = 4.0, windows: int = 13):
+    "Bound and schedule by windows solved, and the three parts of what is between them."
+    from serving_or.tools.generators import trace
+    from serving_or.tools.plots import Picture, lines, table
+
+    problem = Problem(trace(kind, 6, 24, 10, seed=1), extra=4, move_price=move_price)
+    bounds, costs = ascents(problem, 6, windows)
+    program, whole = ascents(problem, 24, 1)[0][-1], dynamic_program(problem).cost
+    flat = np.ones(len(bounds))
+    picture = lines(
+        {"schedule": costs, "optimum": whole * flat, "program": program * flat, "bound": bounds},
+        xlabel="windows solved",
+        ylabel="cost",
+        title=f"gap {1 - bounds[-1] / costs[-1]:.1%} after {windows} windows",
+    )
+    parts = [costs[-1] - whole, whole - program, program - bounds[-1]]
+    rows = [[max(part, 0.0), 100 * max(part, 0.0) / costs[-1]] for part in parts]
+    names = ["schedule above optimum", "integrality", "program above bound"]
+    return Picture(
+        picture + table(["part of the gap", "cost", "%"], [[n, *r] for n, r in zip(names, rows)])
+    )
+
+# %% ../../nbs/experts/11_hindsight.ipynb #419f8c33
+def _split(glue, begin, end, clock):
+    "What the integer program of a window proves, on the solver's word."
+    spent = glue.spent()
+
+    def entry(event):
+        return glue.held(event, begin, spent) if begin else np.zeros(event.size)
+
+    def leave(event):
+        return glue.held(event, end, spent)
+
+    program, _, _ = window_rows(glue, begin, end, entry, leave, integer=True)
+    found = solve(program, time_limit=clock.left(), tolerance=CLOSE)
+    return glue.chain.latency(0)[begin:end].sum() + found.bound
+
+
+def _neighbour(glue, depth, x, begin, end, clock):
+    "Depths in which those of some steps are chosen anew; x are the placements of the old ones."
+    chain, p = glue.chain, glue.chain.problem
+    low, high = max(begin - AROUND, 0), min(end + AROUND, p.steps)
+    before = x[low - 1] if low else p.start
+    behind = x[high] if high < p.steps else np.zeros(p.experts)
+
+    def entry(event):
+        return np.where(chain.copy[event] <= before[chain.expert[event]], 0.0, p.move_price)
+
+    def leave(event):
+        return np.where(chain.copy[event] <= behind[chain.expert[event]], p.move_price, 0.0)
+
+    program, _, _ = window_rows(glue, low, high, entry, leave, integer=True)
+    now, u = slice(chain.first[low], chain.first[high]), program.at["u"]
+    step = chain.step[now]
+    taken, free = chain.position[now] < depth[step], (step >= begin) & (step < end)
+    least, most = program.lower.copy(), program.upper.copy()
+    least[u], most[u] = taken & ~free, taken | free
+    program = replace(program, lower=least, upper=most)
+    begun = (u, taken.astype(float))
+    found = solve(program, time_limit=clock.left(), start=begun, tolerance=CLOSE)
+    new = depth.copy()
+    if found.x is not None:
+        chosen = step[free & (found.x[u] > 0.5)] - begin
+        new[begin:end] = np.bincount(chosen, minlength=end - begin)
+    return new
+
+# %% ../../nbs/experts/11_hindsight.ipynb #ffe99987
+# fmt: off
 CONFIGURATIONS = 600  # dynamic programming up to so many placements
 PAIR = 3e-9  # seconds for a pair of placements in a step of dynamic programming
+CELL = 1e-7  # seconds of the relaxation, times m T^2
 GRACE = 0.125  # seconds that first schedules, and the certificate, may take in any case
-PLAYED, PROGRAM, CERTIFIED = 0.2, 0.6, 0.5  # shares of the time that is left
-WINDOW, LONGER = 15, 4  # steps of the first windows; how many times as long the next ones are
+# shares of the time that is left
+CERTIFIED, PLAYED, CONVEX, PROGRAM, SEARCHED, POLISHED = 0.1, 0.05, 0.25, 0.6, 0.2, 0.3
+CHUNKS = 0.6  # of the time, for long chains
+CHUNK, BESIDE = 50, 20  # steps that are rounded at once, and steps after them that are looked at
+WHOLE, SHORT = 20_000, 3_000  # events up to which the program, and branch and bound, is not cut
+RISE, CLOSE = 1e-5, 1e-5  # relative: when a pass is not worth another; gap of integer windows
+MOMENT = 0.3  # seconds for the integer program of a window, at least
+# fmt: on
+
+
+class _Known:
+    "The best depths and bounds so far, and the program's fractions u, which become depths."
+
+    def __init__(self, chain, line, seed):
+        self.chain, self.seed, self.u, self._line = chain, seed, np.zeros(chain.events), line
+        self.depth = depths(chain, np.tile(whole_start(chain.problem), (chain.problem.steps, 1)))
+        self.cost = price(chain, self.depth)
+        self.bound = self.word = -np.inf
+
+    def offer(self, trials):
+        "Take the cheapest of some depths, if it is better; whether it was."
+        trials = np.array(list(trials))
+        costs = price(self.chain, trials) if len(trials) else np.array([np.inf])
+        better = costs.min() < self.cost
+        if better:
+            self.depth, self.cost = trials[np.argmin(costs)], float(costs.min())
+        return better
+
+    def prove(self, bound):
+        "A bound without trust."
+        self.bound = max(self.bound, float(bound))
+
+    def claim(self, word):
+        "A bound on a solver's word; one above a known cost is wrong."
+        if word <= self.cost * (1 + ROUNDING):
+            self.word = max(self.word, float(word))
+
+    def is_open(self):
+        "Whether something is left to do."
+        bound = min(max(self.bound, self.word), self.cost)
+        self._line.show(self.cost, bound)
+        return self.cost - bound > OPTIMALITY * self.cost
 
 
 def _is_small(problem, clock):
@@ -512,21 +824,13 @@ def _path_of(problem, clock, policy, rounding=None):
 
 
 def _simple_depths(chain: LevelChain, clock: Clock) -> Iterator[np.ndarray]:
-    "The depths of the policies that do not look ahead, as far as there is time; never in any case."
-    problem = chain.problem
-    yield depths(chain, np.tile(whole_start(problem), (problem.steps, 1)))
+    "The depths of the policies that do not look ahead, as far as there is time."
     for policy in (Chase, Myopic, ReverseEntropy, RegularizedGreedy):
         for rounding in (None,) if policy.whole else (Hysteresis(), Credit()):
-            x = _path_of(problem, clock, policy(), rounding)
+            x = _path_of(chain.problem, clock, policy(), rounding)
             if x is None:
                 return
             yield depths(chain, x)
-
-
-def _cheapest(chain, candidates):
-    "The depths of lowest price."
-    candidates = np.array(candidates)
-    return candidates[np.argmin(price(chain, candidates))]
 
 
 def _certified(problem, lowest, clock):
@@ -541,82 +845,118 @@ def _certified(problem, lowest, clock):
     return best
 
 
-def _window(chain, begin, end):
-    "The chain of some steps; only at the first step it matters where GPUs stand before."
-    p = chain.problem
-    part = chain_of(Problem(p.loads[begin:end], p.extra, p.move_price, p.start))
-    free = np.where(part.previous == NEVER, START, part.previous)
-    return replace(part, previous=free) if begin else part
+def _cheaply(known, glue, clock):
+    "What needs no program: the certificate, and the policies' schedules."
+    chain = known.chain
+    lowest = chain.latency(chain.lengths)
+    known.prove(_certified(chain.problem, lowest, _part(clock, CERTIFIED)))
+    known.offer(_simple_depths(chain, _part(clock, PLAYED)))
 
 
-def _in_windows(chain, length, clock):
-    "What windows prove together, the share of each event that they take, and if all were solved."
-    T, bound, solved = chain.problem.steps, 0.0, True
-    lowest, u = chain.latency(chain.lengths), np.zeros(chain.events)
-    for begin in range(0, T, length):
-        end = min(begin + length, T)
-        part, least = _window(chain, begin, end), lowest[begin:end].sum()
+def _convexly(known, glue, clock):
+    "The relaxation, where it takes a small part of the time."
+    p, share = known.chain.problem, CONVEX * clock.left()
+    if CELL * p.experts * p.steps**2 < share:
+        found = relax(p, time_limit=share)
+        known.prove(found.bound)
+        known.offer(depths(known.chain, np.floor(found.x + n / 10)) for n in range(1, 10))
+
+
+def _linearly(known, glue, clock):
+    "The linear program, in windows and, if it is not too long, as a whole."
+    chain, steps = known.chain, known.chain.problem.steps
+    clock = Clock(PROGRAM * clock.left())
+    known.u = _rolled(glue, clock)
+    bound = glue.bound()
+    known.prove(bound)
+    found = None
+    if chain.events <= WHOLE and not clock.over():
+        found = _ascend(glue, 0, steps, _part(clock, 0.5))
+    if found is not None:
+        known.u = found.x[: chain.events]
+        known.prove(chain.latency(0).sum() + found.bound)
+        known.prove(glue.bound())
+    number = 0
+    while found is None and not clock.over():
+        _swept(glue, known.u, number, clock)
+        last, bound, number = bound, glue.bound(), number + 1
+        known.prove(bound)
+        if bound - last <= RISE * abs(bound):
+            break
+    known.offer(threshold_depths(chain, known.u))
+
+
+def _rounded(known, glue, clock):
+    "Local search; on long chains chunk by chunk, each begun where the one before ends."
+    chain, p, first = known.chain, known.chain.problem, known.chain.first
+    if chain.events <= WHOLE:
+        clock = Clock(SEARCHED * clock.left())
+        known.offer([improve(chain, known.depth, clock, known.seed)[0]])
+        return
+    clock = Clock(CHUNKS * clock.left())
+    depth, x = known.depth.copy(), p.start
+    for begin in range(0, p.steps, CHUNK):
+        end, ahead = (min(begin + n, p.steps) for n in (CHUNK, CHUNK + BESIDE))
+        part = chain_of(Problem(p.loads[begin:ahead], p.extra, p.move_price, x))
+        trials = threshold_depths(part, known.u[first[begin] : first[ahead]])
+        best = _cheapest(part, [depth[begin:ahead], *trials])
+        share = clock.left() * CHUNK / (p.steps - begin)
+        best, _ = improve(part, best, Clock(share), known.seed)
+        depth[begin:end] = best[: end - begin]
+        x = path(part, best)[end - begin - 1]
         if clock.over():
-            return bound + lowest[begin:].sum(), u, False
-        found = solve(chain_rows(part), time_limit=clock.left(), relaxed=True)
-        bound += max(part.latency(0).sum() + found.bound, least)
-        if found.x is not None:
-            u[chain.first[begin] : chain.first[end]] = found.x[: part.events]
-        solved = solved and found.status == Outcome.OPTIMAL
-    return bound, u, solved
+            break
+    known.offer([depth])
 
 
-def _relaxed(chain, clock):
-    "The linear program in ever longer windows: a bound, depths, and whether the whole was solved."
-    T, length, best, trials = chain.problem.steps, WINDOW, 0.0, []
-    while True:
-        bound, u, solved = _in_windows(chain, min(length, T), clock)
-        best = max(best, bound)
-        if solved:
-            trials = list(threshold_depths(chain, u))
-        if length >= T or not solved:
-            return best, trials, solved
-        length *= LONGER
+def _polished(known, glue, clock):
+    "Integer programs of ever longer windows, from above; and from below, if no tree will follow."
+    chain, steps = known.chain, known.chain.problem.steps
+    tree = chain.events <= WHOLE
+    clock = Clock(POLISHED * clock.left()) if tree else clock
+    size = WINDOW if chain.problem.extra < WIDE else WINDOW // 2
+    terms, proved, x = glue.terms(), glue.bound(), path(chain, known.depth)
+    while chain.events > SHORT and size < steps:
+        risen = 0.0
+        for begin in range(0, steps, size):
+            end = min(begin + size, steps)
+            share = max(clock.left() * size / (steps - begin) / (1 if tree else 2), MOMENT)
+            if known.offer([_neighbour(glue, known.depth, x, begin, end, Clock(share))]):
+                x = path(chain, known.depth)
+            if not tree:
+                above = _split(glue, begin, end, Clock(share)) - terms[begin:end].sum()
+                risen += max(above, 0.0)
+                known.claim(proved + risen)
+            if clock.over() or not known.is_open():
+                return
+        size += WINDOW // 2
 
 
-def _from_relaxation(chain, clock):
-    "A bound and depths from the relaxation, where the program was cut off."
-    if clock.over():
-        return 0.0, []
-    found = relax(chain.problem, time_limit=PROGRAM * clock.left())
-    return found.bound, [depths(chain, np.floor(found.x + n / 10)) for n in range(1, 10)]
-
-
-def _branched(chain, depth, clock):
-    "Depths from branch and bound, begun at some, and the bound that it claims."
-    program, taken = chain_rows(chain), (chain.position < depth[chain.step]).astype(float)
-    tree = solve(program, time_limit=clock.left(), start=(program.at["u"], taken))
+def _branched(known, glue, clock):
+    "Branch and bound on the whole chain, begun at the best depths."
+    chain = known.chain
+    if chain.events > WHOLE:
+        return
+    program, taken = chain_rows(chain), chain.position < known.depth[chain.step]
+    begun = (program.at["u"], taken.astype(float))
+    tree = solve(program, time_limit=clock.left(), start=begun)
     if tree.x is not None:
-        trials = threshold_depths(chain, tree.x[: chain.events], grid=2)
-        depth = _cheapest(chain, [depth, *trials])
-    return depth, chain.latency(0).sum() + tree.bound
+        known.offer(threshold_depths(chain, tree.x[: chain.events], grid=2))
+    known.claim(chain.latency(0).sum() + tree.bound)
+
+
+def _cheapest(chain, candidates):
+    "The depths of lowest price."
+    candidates = np.array(candidates)
+    return candidates[np.argmin(price(chain, candidates))]
 
 
 def _search(chain, clock, line, seed):
-    "Depths, the bound that multipliers prove, and the one that branch and bound claims."
-    problem, lowest, word = chain.problem, chain.latency(chain.lengths), -np.inf
-    # what is cheap comes first, and whatever is proved later, it is kept
-    proved = [_certified(problem, lowest, _part(clock, CERTIFIED))]
-    depth = _cheapest(chain, list(_simple_depths(chain, _part(clock, PLAYED))))
-    bound, trials, solved = _relaxed(chain, Clock(PROGRAM * clock.left()))
-    proved.append(bound)
-    if not solved:
-        bound, more = _from_relaxation(chain, clock)
-        proved, trials = [*proved, bound], trials + more
-    depth, bound = _cheapest(chain, [depth, *trials]), max(proved)
-
-    def is_open():
-        cost = price(chain, depth)
-        line.show(cost, min(bound, cost))
-        return cost - bound > OPTIMALITY * cost
-
-    if is_open():
-        depth, _ = improve(chain, depth, clock, seed)
-    if is_open() and not clock.over():
-        depth, word = _branched(chain, depth, clock)
-    return depth, bound, word
+    "The best depths and bounds for a chain, in the time of the clock."
+    known, glue = _Known(chain, line, seed), Glue(chain)
+    for stage in (_cheaply, _convexly, _linearly, _rounded, _polished, _branched):
+        # what is cheap is done in any case
+        if stage is _cheaply or (known.is_open() and not clock.over()):
+            stage(known, glue, clock)
+    known.is_open()
+    return known

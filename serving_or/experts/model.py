@@ -322,6 +322,8 @@ class Schedule(Result):
         ``"optimal"``, ``"feasible"`` or ``"time_limit"``.
     scope : Scope
         What the bounds range over.
+    trusted : bool
+        Whether the last bound rests on a solver's word.
 
     Raises
     ------
@@ -341,6 +343,7 @@ class Schedule(Result):
     bounds: Array = field(default=None, repr=False)
     status: Status = Status.FEASIBLE
     scope: Scope = Scope.ALL
+    trusted: bool = False
 
     def __post_init__(self) -> None:
         p = self.problem
@@ -394,11 +397,11 @@ class Schedule(Result):
 
     def summary(self) -> str:
         "One line: cost, its two parts, the bound and the certified ratio."
-        w = self.problem.move_price
+        w, word = self.problem.move_price, " (on a solver's word)" if self.trusted else ""
         return (
             f"cost {self.cost:.6g} = latency {self.latency.sum():.6g} + {w:g} x"
-            f" {self.moved.sum():.6g} GPUs added; bound {self.bound:.6g}, ratio {self.ratio:.3f}"
-            f" ({self.status})"
+            f" {self.moved.sum():.6g} GPUs added; bound {self.bound:.6g}{word}, ratio"
+            f" {self.ratio:.3f} ({self.status})"
         )
 
     def _index(self) -> Any:

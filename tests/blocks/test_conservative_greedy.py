@@ -13,7 +13,6 @@ from serving_or.blocks.cluster import Cluster
 from serving_or.blocks.conservative_greedy import (
     ORDERS,
     NoPlacement,
-    _weakest,
     cg_bp,
     cg_bprr,
     conservative_or_not,
@@ -29,6 +28,7 @@ from serving_or.blocks.conservative_greedy import (
     spread_by_reach,
     tile,
     tile_by_reach,
+    weakest,
     window_rule,
     windows_by_reach,
 )
@@ -218,7 +218,7 @@ def test_what_recurs_is_what_the_rule_chooses_one_by_one():
         a, slow_C, many_C = np.ones(n, int), C.copy(), C.copy()
         spread(a, many_C, np.arange(n), m, f)
         for j, k in enumerate(m):
-            start = _weakest(slow_C, np.add.outer(np.arange(L - k + 1), np.arange(k)))
+            start = weakest(slow_C, np.add.outer(np.arange(L - k + 1), np.arange(k)))
             slow_C[start : start + k] += f[j]
             assert a[j] == start + 1
         assert (slow_C == many_C).all()

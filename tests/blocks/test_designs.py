@@ -20,7 +20,6 @@ from serving_or.blocks.designs import (
     _types,
     candidate_designs,
     lanes,
-    petals_like,
     reserve_for,
     sweep,
     uncontended,
@@ -273,7 +272,7 @@ def test_the_unit_of_time_changes_no_placement(unit):
         memory, tau, rtt = rng.integers(3, 20, n), rng.integers(1, 6, n), rng.integers(0, 7, (2, n))
         c = Cluster(L, 2, 1, memory, tau, rtt)
         other = replace(c, tau=c.tau * unit, rtt=c.rtt * unit)
-        assert lanes(c, R) == lanes(other, R) and petals_like(c, R) == petals_like(other, R)
+        assert lanes(c, R) == lanes(other, R)
         for design in range(1, R + 1):
             here, there = (place_for(x, c.demand(R), design, "mean")[0] for x in (c, other))
             assert here == there
@@ -515,14 +514,6 @@ def test_unreachable_server_is_not_used():
     assert sweep(c, [0, 2]).cost == 3
 
 
-def test_petals_like_spreads_the_weakest_first():
-    c = Cluster(4, 1, 1, [4, 4, 4], [1, 1, 1], [1, 1, 1])
-    p = petals_like(c, reserve=1)
-    assert list(p.m) == [2, 2, 2] and list(p.a) == [1, 3, 1]
-    assert list(petals_like(c, 1, headroom=2).m) == [1, 1, 1]
-    assert list(petals_like(c, 1, headroom=9).m) == [0, 0, 0]
-
-
 @pytest.mark.parametrize("requests", BAD_REQUESTS)
 def test_bad_requests(requests):
     c = Cluster(4, 2, 1, [20, 12], [1, 2], [[3, 5]] * 3)
@@ -546,9 +537,6 @@ def test_bad_requests(requests):
         (lambda: sweep(THREE, 4, time_limit=np.nan), "time_limit is nan"),
         (lambda: sweep(THREE, 4, time_limit="1"), "time_limit is '1'"),
         (lambda: lanes(THREE, 4, time_limit=-0.1), "time_limit is -0.1"),
-        (lambda: petals_like(THREE, -1), "reserve is -1"),
-        (lambda: petals_like(THREE, np.inf), "reserve is inf"),
-        (lambda: petals_like(THREE, 1, headroom=np.nan), "headroom is nan"),
     ],
 )
 def test_bad_input_says_what_is_wrong(call, words):

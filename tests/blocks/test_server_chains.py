@@ -1,21 +1,338 @@
-"""What the chapter claims, on many numbers; and what it refuses."""
+"""Chains against enumeration, the queue against a Markov chain, JFFC against a recursion."""
 
+from itertools import combinations, product
+
+import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving_or.blocks.server_chains import in_server_chains
+from serving_or.blocks import Cluster, NoRoute, NotFound, Placement, TooLarge
+from serving_or.blocks.plan import Chain, token_time
+from serving_or.blocks.routing import cheapest
+from serving_or.blocks.server_chains import (
+    ChainQueue,
+    JoinFastestFree,
+    ServerChains,
+    allocate_caches,
+    as_one,
+    place_chains,
+    plan_chains,
+)
+from serving_or.blocks.simulation import Arrivals, WithRoom, simulate
+from serving_or.fleet.staffing import Queue, erlang_c
+from tests.long import cases
 
-moderate = st.integers(0, 10**6)
+
+def small(seed, clients=1):
+    "A small cluster and a placement through which there is a chain, and the rng."
+    rng = np.random.default_rng(seed)
+    while True:
+        n, L = int(rng.integers(1, 7)), int(rng.integers(1, 7))
+        memory, tau = rng.integers(2, 40, n), rng.integers(1, 9, n)
+        c = Cluster(L, 2, 1, memory, tau, rng.integers(0, 30, (clients, n)))
+        m = rng.integers(0, c.counts(1) + 1)
+        placement = Placement([rng.integers(1, L - k + 2) for k in m], m)
+        if np.isfinite(cheapest(as_one(c, 8), placement)[0]).all():
+            return c, placement, rng
 
 
-@given(moderate, moderate)
-def test_time_and_rate_count_alike(rate, time):
-    assert in_server_chains(rate, time) == in_server_chains(time, rate)
-    assert in_server_chains(2 * rate, time) == 2 * in_server_chains(rate, time)
+def every_chain(c, placement, slots):
+    "All chains with room for one request, by depth-first search."
+    found, open_ = [], [((), (), 1)]
+    while open_:
+        servers, blocks, x = open_.pop()
+        if x == c.blocks + 1:
+            found.append((servers, blocks))
+        for j in range(c.n):
+            k = placement.e[j] - x
+            if placement.a[j] <= x < placement.e[j] and k <= slots[j]:
+                open_.append(((*servers, j), (*blocks, int(k)), int(placement.e[j])))
+    return found
 
 
-@pytest.mark.parametrize("rate, time", [(-1, 1), (1, -1)])
-def test_a_negative_number_is_refused(rate, time):
-    with pytest.raises(ValueError, match="at least 0"):
-        in_server_chains(rate, time)
+@pytest.mark.parametrize("seed", range(cases(2000)))
+def test_the_chains_are_those_of_enumeration_and_leave_no_room(seed):
+    c, placement, _ = small(seed)
+    found = allocate_caches(c, placement, output=4)
+    one, slots = as_one(c, 4), c.slots(placement.m)
+    time_of = lambda way: token_time(one, Chain(0, *way))
+    for chain, time in zip(found.chains, found.times):
+        best = min(map(time_of, every_chain(c, placement, slots)))
+        assert np.isclose(best * 4, time)
+        j = list(chain.servers)
+        often = slots[j] // np.array(chain.blocks)
+        # alike chains may have been merged, or stand in another order than they were found
+        slots[j] -= chain.count * np.array(chain.blocks)
+        assert chain.count <= often.min() and (slots >= 0).all()
+    assert not every_chain(c, placement, slots)
+    assert len(found.chains) <= placement.m.sum()
+
+
+@pytest.mark.parametrize("seed", range(cases(1000)))
+def test_no_other_chain_is_ever_used(seed):
+    c, placement, rng = small(seed)
+    found = allocate_caches(c, placement, output=4)
+    rate = found.most_rate * rng.uniform(0.3, 1.3)
+    arrivals = Arrivals.poisson(rate, 60, prompt=3, output=4, seed=seed)
+    run = simulate(c, placement, arrivals, JoinFastestFree(4))
+    free = simulate(c, placement, arrivals, WithRoom())
+    if len(set(found.times.tolist())) == len(found.times):
+        assert np.allclose(run.end, free.end, rtol=1e-12)
+    # the loop keeps no count of places: the claim is that it needs none
+    most = {(chain.servers, chain.blocks): chain.count for chain in found.chains}
+    for q, chain in enumerate(run.chains):
+        legs = run.chain == q
+        start, stop = run.start[legs], run.stop[legs]
+        present = (start[:, None] <= start) & (start < stop[:, None])
+        assert present.sum(axis=0).max(initial=0) <= most[chain.servers, chain.blocks]
+
+
+@given(st.lists(st.floats(0, 50), min_size=1, max_size=40), st.integers(1, 9))
+def test_one_place_is_the_recursion_of_a_line(gaps, tau):
+    c, arrival = Cluster(1, 1, 1, memory=[2], tau=[tau], rtt=[1]), np.cumsum(gaps)
+    placement = Placement([1], [1])
+    run = simulate(c, placement, Arrivals(arrival, 1, 1), JoinFastestFree(1))
+    end, free = [], 0.0
+    for t in arrival.tolist():
+        free = max(free, t) + 1 + tau
+        end.append(free)
+    assert np.allclose(run.end, end, rtol=1e-12)
+
+
+def steps_of(state, rate, times, places):
+    "What happens next: the state after it, and its rate; its last number is the line."
+    n, w = state[:-1], state[-1]
+    free = [i for i in range(len(n)) if n[i] < places[i]]
+    joined = tuple(x + (i == free[0]) for i, x in enumerate(n)) if free else n
+    yield (*joined, w + (not free)), rate
+    for i in range(len(n)):
+        left = n if w else tuple(x - (h == i) for h, x in enumerate(n))
+        if n[i]:
+            yield (*left, max(w - 1, 0)), n[i] / times[i]
+
+
+def truncated(rate, times, places, line):
+    "The Markov chain with at most so many in line, state by state."
+    every = [(*n, 0) for n in product(*(range(q + 1) for q in places))]
+    every += [(*places, w) for w in range(1, line + 1)]
+    index = {state: i for i, state in enumerate(every)}
+    A = np.zeros((len(every), len(every)))
+    for state, at in index.items():
+        for to, speed in steps_of(state, rate, times, places):
+            if to in index:
+                A[index[to], at] += speed
+                A[at, at] -= speed
+    A[-1] = 1.0
+    p = np.linalg.solve(A, np.eye(len(every))[-1])
+    n = np.array(every)
+    present, wait = p @ n.sum(axis=1), p @ n[:, -1]
+    full = n[:, :-1].sum(axis=1) == sum(places)
+    return present, present / rate, p @ full, wait / rate
+
+
+@pytest.mark.parametrize("seed", range(cases(300)))
+def test_the_exact_measures_are_those_of_the_chain_of_states(seed):
+    rng = np.random.default_rng(seed)
+    K = int(rng.integers(1, 4))
+    times, places = np.sort(rng.uniform(1, 9, K)), rng.integers(1, 4, K)
+    rate = (places / times).sum() * rng.uniform(0.05, 0.7)
+    q = ChainQueue(rate, times, places)
+    assert np.allclose(q.exact(), truncated(rate, times, places.tolist(), 60), rtol=1e-6)
+
+
+chains = st.integers(1, 3).flatmap(
+    lambda K: st.tuples(
+        st.lists(st.floats(0.1, 100), min_size=K, max_size=K),
+        st.lists(st.integers(1, 6), min_size=K, max_size=K),
+        st.floats(0.01, 0.99),
+    )
+)
+
+
+@settings(max_examples=cases(3000))
+@given(chains)
+def test_the_bounds_hold(drawn):
+    times, places, load = drawn
+    q = ChainQueue(load * (np.array(places) / times).sum(), times, places)
+    for low, exact, high in zip(q.low, q.exact(), q.high):
+        assert low <= exact * (1 + 1e-8) + 1e-12 and exact <= high * (1 + 1e-8) + 1e-12
+    assert min(times) * (1 - 1e-9) <= q.low.response
+    assert all(high < np.inf for high in q.high)
+
+
+def test_a_full_matrix_and_a_sparse_one_agree_and_states_are_limited():
+    few = ChainQueue(1.0, [3.0, 5.0], [14, 16])
+    assert np.isclose(few.low.response, 3.0, rtol=1e-3)
+    # one chain given as two is Erlang's queue, in 30 states and in 961
+    for q in (ChainQueue(7.0, [3.0, 3.0], [14, 15]), ChainQueue(9.5, [3.0, 3.0], [30, 30])):
+        Q, a = int(q.places.sum()), q.rate * 3
+        assert np.isclose(q.exact().waiting, erlang_c(Q, a), rtol=1e-8)
+    with pytest.raises(TooLarge, match="limit is 40000"):
+        ChainQueue(1.0, [1.0, 2.0, 3.0], 100).exact()
+    with pytest.raises(TooLarge, match="million|1e\\+0|1000000"):
+        ChainQueue(1.0, [1.0, 2.0], 10**6)
+
+
+@settings(max_examples=cases(2000))
+@given(st.integers(1, 400), st.floats(0.01, 0.995), st.floats(1e-3, 1e3))
+def test_alike_chains_are_erlangs_queue(Q, load, time):
+    q, erlang = ChainQueue(load * Q / time, time, Q), Queue(Q, load * Q / time, time)
+    assert np.isclose(q.low.waiting, erlang.waiting, rtol=1e-7, atol=1e-300)
+    assert np.isclose(q.high.mean_wait, erlang.mean_wait, rtol=1e-7, atol=1e-300)
+    assert np.allclose(q.low, q.high, rtol=1e-9)
+
+
+def test_a_load_of_one_has_no_end():
+    q = ChainQueue(3.0, [1.0, 1.0], 1)
+    assert q.low == q.high == q.exact() == (np.inf, np.inf, 1.0, np.inf)
+
+
+def disjoint_chains(own, K, size):
+    "All sets of K disjoint sets of servers, as sums of their times."
+    if K == 0:
+        yield ()
+        return
+    for group in combinations(sorted(own), size):
+        rest = {j: own[j] for j in own if j not in group and j > group[0]}
+        # the first set holds the least number, so that no set of sets comes twice
+        for more in disjoint_chains(rest, K - 1, size):
+            yield (sum(own[j] for j in group), *more)
+
+
+@pytest.mark.parametrize("seed", range(cases(400)))
+def test_equal_counts_put_the_fastest_servers_together(seed):
+    rng = np.random.default_rng(seed)
+    n, size, K = int(rng.integers(4, 8)), int(rng.integers(1, 4)), int(rng.integers(1, 3))
+    if size * K > n:
+        K = 1
+    even = seed % 2
+    L = 2 * size if even else max(2 * size - 1, 1)
+    tau = rng.integers(1, 9, n) if even else np.full(n, 3)
+    c = Cluster(L, 4, 1, [12] * n, tau, rng.integers(0, 30, n))
+    if c.counts(2).min() < 2:
+        return
+    own = dict(enumerate(c.rtt[0] + (2 * c.tau if even else 0.0)))
+    extra = 0.0 if even else 3.0 * L
+    best = max(sum(1 / (x + extra) for x in sums) for sums in disjoint_chains(own, K, size))
+    found = place_chains(c, None, 2, output=1)
+    rank = sorted(np.flatnonzero(found.m), key=lambda j: own[j])[: size * K]
+    sums = [sum(own[j] for j in rank[i * size : (i + 1) * size]) + extra for i in range(K)]
+    assert np.isclose(sum(1 / x for x in sums), best)
+
+
+@pytest.mark.parametrize("seed", range(cases(400)))
+def test_chains_that_are_placed_are_disjoint_and_have_their_places(seed):
+    rng = np.random.default_rng(seed)
+    n, L, design = int(rng.integers(1, 9)), int(rng.integers(1, 9)), int(rng.integers(1, 4))
+    c = Cluster(L, 2, 1, rng.integers(2, 60, n), rng.integers(1, 9, n), rng.integers(0, 30, n))
+    try:
+        placement = place_chains(c, None, design, output=5)
+    except NotFound:
+        assert c.counts(design).sum() < L
+        return
+    used = np.flatnonzero(placement.m)
+    assert (placement.m[used] == c.counts(design)[used]).all()
+    # every chain has a last server, and holds each block
+    ends = (placement.e[used] == L + 1).sum()
+    assert (placement.hosts(L)[used].sum(axis=0) >= ends).all()
+    chains = allocate_caches(c, placement, 5)
+    assert chains.places.sum() >= design
+
+
+def test_the_design_is_the_best_of_all():
+    c = Cluster(6, 2, 1, [30, 28, 26, 24, 22, 20], [1, 2, 3, 4, 5, 6], [5] * 6)
+    found = plan_chains(c, 20, output=3)
+    middle = lambda x: (x.queue(20).low.response + x.queue(20).high.response) / 2
+    for design in range(1, 30):
+        try:
+            other = allocate_caches(c, place_chains(c, 20, design, 3), 3)
+        except NotFound:
+            continue
+        assert middle(found) <= middle(other) * (1 + 1e-9)
+    assert found.queue(20).utilisation < 1
+
+
+def test_the_unit_of_time_does_not_matter():
+    ms = Cluster(4, 4, 1, [16, 12, 12], [10, 20, 30], [10, 10, 10])
+    s = Cluster(4, 4, 1, [16, 12, 12], [0.01, 0.02, 0.03], [0.01] * 3, time_unit="s")
+    a, b = (allocate_caches(c, Placement([1, 3, 3], [2, 2, 2]), 1) for c in (ms, s))
+    assert np.isclose(a.most_rate, b.most_rate)
+    assert np.isclose(a.queue(30).high.response, 1000 * b.queue(30).high.response)
+
+
+def test_several_clients_see_their_own_order():
+    c = Cluster(1, 1, 1, [3, 3], [1, 1], [[1, 9], [9, 1]])
+    placement = Placement([1, 1], [1, 1])
+    run = simulate(c, placement, Arrivals([0, 0], 1, 1, client=[0, 1]), JoinFastestFree(1))
+    assert run.end.tolist() == [2, 2]
+    assert allocate_caches(c, placement, 1).times.tolist() == [6, 6]
+    # a server that one client does not reach is in no chain, but the other client finds it
+    far = Cluster(1, 1, 1, [3, 3], [1, 1], [[1, 9], [np.inf, 1]])
+    assert allocate_caches(far, placement, 1).chains[0].servers == (1,)
+
+
+@pytest.mark.parametrize("seed", range(cases(300)))
+def test_requests_of_many_lengths_are_served_as_far_as_the_servers_hold_them(seed):
+    c, placement, rng = small(seed, clients=1 + seed % 2)
+    count = 40
+    lengths = rng.integers(1, 12, count)
+    arrivals = Arrivals(
+        np.cumsum(rng.exponential(20, count)),
+        rng.integers(0, 12, count),
+        lengths,
+        client=rng.integers(1 + seed % 2, size=count),
+    )
+    run = simulate(c, placement, arrivals, JoinFastestFree(4), reject=True)
+    free = simulate(c, placement, arrivals, WithRoom(), reject=True)
+    assert (run.served == free.served).all()
+
+
+def test_records_travel(tmp_path):
+    c = Cluster(4, 4, 1, [16, 12, 12], [10, 20, 30], [10, 10, 10])
+    found = allocate_caches(c, Placement([1, 3, 3], [2, 2, 2]), 1)
+    for record in (found, found.queue(30)):
+        record.save(tmp_path / "x.json")
+        assert type(record).load(tmp_path / "x.json") == record
+    assert found.to_frame()["places"].tolist() == [2, 2] and "2 chains" in found.summary()
+
+
+@pytest.mark.parametrize(
+    "call, words",
+    [
+        (lambda c, p: allocate_caches(c, p, 0), "output is 0"),
+        (lambda c, p: allocate_caches(c, p).queue(0), "rate is 0"),
+        (lambda c, p: ChainQueue(1, [1, 0], 1), "above 0"),
+        (lambda c, p: ChainQueue(1, [], 1), "times"),
+        (lambda c, p: ChainQueue(1, [1, 2], [1, 2, 3]), "places has shape"),
+        (lambda c, p: ChainQueue(1, [1, 2], [1, 0]), "places"),
+        (lambda c, p: ServerChains(c, p, (), 1), "chains is empty"),
+        (lambda c, p: place_chains(c, -1, 2), "rate is -1"),
+        (lambda c, p: place_chains(c, 1, 0), "design is 0"),
+        (lambda c, p: place_chains(c, 1, 2, load=0), "load is 0"),
+        (lambda c, p: plan_chains(c, 0), "rate is 0"),
+        (lambda c, p: plan_chains(Cluster(1, 1, 0, [3], [1], [1]), 1), "cache_size is 0"),
+        (
+            lambda c, p: allocate_caches(Cluster(1, 1, 0, [3], [1], [1]), Placement([1], [1])),
+            "size",
+        ),
+        (lambda c, p: JoinFastestFree(np.nan), "output"),
+        (lambda c, p: place_chains(Cluster(2, [1, 2], 1, [9], [1], [1]), 1, 2), "padded"),
+    ],
+)
+def test_what_is_refused(call, words):
+    c = Cluster(4, 4, 1, [16, 12, 12], [10, 20, 30], [10, 10, 10])
+    with pytest.raises(ValueError, match=words):
+        call(c, Placement([1, 3, 3], [2, 2, 2]))
+
+
+def test_too_little_is_said():
+    c = Cluster(4, 4, 1, [16, 12, 12], [10, 20, 30], [10, 10, 10])
+    with pytest.raises(NoRoute, match="no chain"):
+        allocate_caches(c, Placement([1, 3, 3], [1, 2, 2]))
+    with pytest.raises(NotFound, match="no design carries"):
+        plan_chains(c, 1e6)
+    with pytest.raises(NotFound, match="disjoint chains"):
+        place_chains(c, None, 1000)
+    with pytest.raises(TooLarge, match="places"):
+        allocate_caches(Cluster(1, 1, 1e-12, [3], [1], [1]), Placement([1], [1]))

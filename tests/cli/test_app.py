@@ -556,6 +556,7 @@ GOOD = {
     "requests": "3",
     "model": "m",
     "tokens": "9",
+    "count": "20",
 }
 # fmt: off
 ODD = [

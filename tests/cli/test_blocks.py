@@ -4,6 +4,7 @@ import json
 import os
 import random
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -14,9 +15,17 @@ from serving_or.blocks.designs import sweep
 from serving_or.blocks.line_program import milp
 from serving_or.blocks.petals_rules import launch_commands, read_launch
 from serving_or.blocks.plan import Plan
+from serving_or.blocks.simulation import Arrivals, Lengths, Run, simulate
+from serving_or.blocks.two_time_scales import WaitingPenalised
 from serving_or.cli import blocks as commands
 from serving_or.cli.app import command_line
-from serving_or.cli.blocks import blocks_init, blocks_launch, blocks_plan, blocks_repair
+from serving_or.cli.blocks import (
+    blocks_init,
+    blocks_launch,
+    blocks_plan,
+    blocks_repair,
+    blocks_simulate,
+)
 from serving_or.tools.answers import Record
 from tests.long import cases
 
@@ -195,6 +204,54 @@ def test_the_cluster_as_it_is_now(folder):
         done = run("repair small.json --now now.yaml")
         assert done.exit_code == 2 and done.stderr, change
     assert run("repair small.json --now small.yaml --lost A").exit_code == 2
+    twins = (folder / "small.json").read_text().replace('"B-2"', '"B-1"')
+    (folder / "twins.json").write_text(twins)
+    done = run("repair twins.json --now small.yaml")
+    assert done.exit_code == 2 and "several servers named 'B-1'" in done.stderr
+
+
+# A simulation
+
+
+def test_a_simulation_is_the_door(folder):
+    done = run("simulate small.json --rate 2 --count 50 --seed 3 -o run.json")
+    felt, plan = Run.load("run.json"), Plan.load("small.json")
+    assert done.exit_code == 0 and done.stdout == felt.summary() + "\n"
+    same = Arrivals.poisson(2, 50, clients=1, seed=3)
+    assert felt == simulate(plan.cluster, plan.placement, same, WaitingPenalised())
+    assert loaded(run("simulate small.json --rate 2 --count 50 --seed 3 --json").stdout) == felt
+
+
+def test_every_router_meets_the_same_requests(folder):
+    line = "simulate plan.json --rate 0.7 --count 200 --json --router"
+    runs = {name: loaded(run(f"{line} {name}").stdout) for name in commands.ROUTERS}
+    arrivals = {felt.arrivals.arrival.tobytes() for felt in runs.values()}
+    assert len(arrivals) == 1 and len({felt.router for felt in runs.values()}) == len(runs)
+    hint = str(blocks_simulate.__annotations__["router"])
+    assert all(repr(name) in hint for name in commands.ROUTERS)
+    assert hint.count("'") == 2 * len(commands.ROUTERS)
+
+
+def test_a_trace_and_what_a_cache_is_for(folder):
+    (folder / "own.csv").write_text("arrival,prompt,output\n0,100,20\n1,60,30\n2,9000,1\n")
+    line = "simulate plan.json --trace own.csv --tokens 148"
+    done = run(f"{line} --count 2 --json")
+    felt = loaded(done.stdout)
+    assert felt.lengths == Lengths(148) and felt.arrivals.tokens.tolist() == [120, 90]
+    many = loaded(run(f"{line} --rate 0.1 --json").stdout)
+    assert np.diff(many.arrivals.arrival).tolist() == [10_000, 10_000]
+    huge = f"{line.replace('148', '1')} --json"
+    assert run(huge).exit_code in (1, 2) and loaded(run(f"{huge} --reject").stdout).rejected > 0
+    named = loaded(run("simulate plan.json --trace azure_conv --count 30 --rate 0.1 --json").stdout)
+    assert len(named.arrivals) == 30
+    other = "simulate plan.json --trace azure_conv --count 30 --rate 0.1 --seed 5 --json"
+    assert (loaded(run(other).stdout).arrivals.client != named.arrivals.client).any()
+
+
+def test_a_repaired_plan_is_simulated(folder):
+    run("repair plan.json --lost paris-1 --time-limit 1 -o new.json")
+    felt = loaded(run("simulate new.json --rate 0.1 --count 40 --json").stdout)
+    assert felt.cluster.n == 15 and felt.rejected == 0
 
 
 # What is refused
@@ -234,6 +291,18 @@ ODD = [
         ("launch plan.json --model m --tokens 9 --to exo", 2, "exo"),
         ("launch cluster.yaml --model m --tokens 9", 2, "cluster.yaml"),
         ("launch card.json --model m --tokens 9", 2, "card.json holds a Cluster"),
+        ("simulate plan.json", 2, "--rate is not given"),
+        ("simulate plan.json --rate 0", 2, "--rate"),
+        ("simulate plan.json --rate nan", 2, "--rate"),
+        ("simulate plan.json --rate 1 --count -1", 2, "--count"),
+        ("simulate plan.json --rate 1 --generate 0", 2, "--generate"),
+        ("simulate plan.json --rate 1 --prompt -1", 2, "--prompt"),
+        ("simulate plan.json --rate 1 --tokens 0", 2, "--tokens"),
+        ("simulate plan.json --rate 1 --tokens 1 --count 9", 1, "148 tokens"),
+        ("simulate plan.json --rate 1 --router petals-like", 2, "petals-like"),
+        ("simulate plan.json --trace none.csv", 2, "none.csv"),
+        ("simulate plan.json --trace unsorted.csv", 2, "unsorted.csv:3: arrival"),
+        ("simulate plan.json --trace empty.csv", 2, "--drop-empty"),
         ("repair none.json", 2, "none.json"),
         ("repair plan.json --lost madrid", 2, "--lost[0] is 'madrid'"),
         ("repair plan.json --lost oslo-1 --lost oslo-1", 2, "--lost[1] is 'oslo-1'"),
@@ -248,6 +317,8 @@ ODD = [
 def test_bad_input_is_told_and_leaves_everything_as_it_was(line, code, said, folder):
     (folder / "unit.yaml").write_text(SMALL.replace("16 GB", "16 ms"))
     read_cluster("small.yaml").save("card.json")
+    (folder / "unsorted.csv").write_text("arrival,prompt,output\n2,10,20\n1,10,20\n")
+    (folder / "empty.csv").write_text("arrival,prompt,output\n2,10,0\n3,10,20\n")
     before = {name: os.stat(name).st_mtime_ns for name in os.listdir()}
     done = run(line)
     assert (done.exit_code, done.stdout) == (code, "") and said in done.stderr, done.stderr
