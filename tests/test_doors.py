@@ -272,6 +272,23 @@ def repair_calls():
     }
 
 
+def shared_calls():
+    "The doors of copies and caches."
+    given = {"loads": [[9.0, 1.0]], "memory": 5.0, "step": 16.0, "cache": 1.0}
+    plan = experts.share_memory(**given, batch=1.0)
+    arrays = {"copies": plan.copies, "sequences": 4.0, "sizes": plan.sizes, "floor": plan.floor}
+    return {
+        "experts.share_memory": (
+            experts.share_memory,
+            given | {"sizes": 1.0, "batch": 1.0, "gpus": 4, "limit": 40.0, "whole": False},
+        ),
+        "experts.SharedMemory": (
+            experts.SharedMemory,
+            given | arrays | {"batch": 1.0, "limit": 40.0, "bound": 6.0, "price": 1.0},
+        ),
+    }
+
+
 def pool_calls():
     "The doors of sizes and pools."
     loads = [[[12.0, 6], [3, 1]], [[6, 12], [1, 3]]]
@@ -947,6 +964,7 @@ def calls():
             **churn_calls(),
             **simulation_calls(),
             **chain_calls(),
+            **shared_calls(),
         }
     )
 

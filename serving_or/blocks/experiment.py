@@ -152,7 +152,7 @@ def compare_policies(
     delays : sequence of three floats
         Seconds that are added to every request of CG-BPRR, the sweep and PETALS.
     holding : bool
-        Whether a request holds its caches during its delay, as in the published simulator.
+        Whether a request holds its caches during its delay.
     **joining
         ``speed``, ``network`` and ``order``; see `petals_bp`.
 

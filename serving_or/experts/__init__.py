@@ -6,6 +6,7 @@ How many GPUs each expert gets as the load drifts.
 from .certificate import Certificate, run
 from .communication import NodePlacement, place_on_nodes
 from .diagnosis import Diagnosis, StepTime, balance_losses, break_even, diagnose, noise_floor
+from .experts_and_kv_cache import SharedMemory, share_memory
 from .hardness import place_exact
 from .hindsight import optimum
 from .maps import ExpertMap, VllmPolicy, check_map, read_map, rebalance_experts, write_map
@@ -96,6 +97,8 @@ __all__ = [
     "noise_floor",
     "StepTime",
     "break_even",
+    "share_memory",
+    "SharedMemory",
     "ExpertPool",
     "PoolSchedule",
     "run_pool",

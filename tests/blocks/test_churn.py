@@ -494,3 +494,31 @@ def test_events_that_cannot_be(events, said):
 def test_live_example():
     assert "3 blocks to load" in after_a_loss("A", 1) or "4 blocks to load" in after_a_loss("A", 1)
     assert "0 blocks to load" in after_a_loss("E", 0)
+
+
+def test_the_bound_holds_without_the_program(monkeypatch):
+    "Missing blocks count once each; the search alone is never below the best."
+    monkeypatch.setattr("serving_or.blocks.churn.MOST_COLUMNS", 0)
+    rng, missed = np.random.default_rng(12), 0
+    for _ in range(cases(1000, few=40)):
+        plan, lost, joined, price = drawn(rng)
+        best = min(v for v, _ in all_values(plan, lost, joined, price))
+        try:
+            answer = repair(plan, lost, joined, price, time_limit=0.5)
+        except (Infeasible, NotFound):
+            continue
+        missing = int((~answer.held.hosts(answer.plan.cluster.blocks).any(axis=0)).sum())
+        lone = lone_bound(answer.plan.cluster, plan.requests)
+        assert answer.bound <= best * CLOSE and best <= answer.value * CLOSE
+        assert lone + price * missing <= answer.bound * CLOSE
+        missed += missing > 0
+    assert missed > 0
+
+
+def test_a_missing_block_is_paid_once_in_the_bound(monkeypatch):
+    "One request alone would take 10 on A, a second has no room there; the block is loaded once."
+    monkeypatch.setattr("serving_or.blocks.churn.MOST_COLUMNS", 0)
+    plan = sweep(Cluster(1, 1, 1, [9], [1], [1], servers=["X"]), 2)
+    joined = Cluster(1, 1, 1, [2, 9], [5, 25], [5, 5], servers=["A", "B"])
+    answer = repair(plan, ["X"], joined, 100.0, time_limit=0.5)
+    assert (answer.value, answer.bound) == (130, 110) and answer.status != "optimal"

@@ -35,6 +35,20 @@ def test_light_load_is_the_cheapest_chain():
     assert np.isclose(result.later[0], cost / 1000) and np.isclose(result.first[0], cost / 1000)
 
 
+def test_a_delay_that_holds_caches_counts_once():
+    prompt = Cluster(4, 4, 1, C.memory, C.tau, C.rtt, prefill_tau=C.tau * 3)
+    plain = compare_policies(prompt, 1e-3, count=5, **SIZES)
+    held = compare_policies(prompt, 1e-3, count=5, delays=(1, 2, 5), **SIZES)
+    assert np.allclose(held.first, plain.first + [1, 2, 5])
+    assert np.allclose(held.later, plain.later) and plain.designs[2] == 0 < plain.designs[0]
+
+
+def test_all_clients_ask():
+    far = Cluster(4, 4, 1, C.memory, C.tau, [C.rtt[0], C.rtt[0] + 1000])
+    one, two = (compare_policies(c, 1e-3, count=40, **SIZES) for c in (C, far))
+    assert (two.per_token > one.per_token + 0.1).all()
+
+
 def test_the_unit_of_time_does_not_matter():
     seconds = Cluster(4, 4, 1, C.memory, C.tau / 1000, C.rtt / 1000, time_unit="s")
     one, two = (compare_policies(c, 2.0, seed=3, **SIZES) for c in (C, seconds))
@@ -54,6 +68,9 @@ def test_given_blocks_are_held():
     # all blocks on the first server, none on the others
     one = compare_policies(C, 1e-3, count=3, held=[4, 0, 0, 0], **SIZES)
     assert np.isclose(one.per_token[2], (10 + 4 * 10) / 1000)
+    # its caches are what the memory leaves, not what is reserved
+    few = compare_policies(C, 1e-3, count=3, held=[4, 0, 0, 0], **SIZES | {"cache_tokens": 1})
+    assert few.rejected.tolist() == [0, 0, 0]
     with pytest.raises(ValueError, match="held"):
         compare_policies(C, 1.0, held=[1, 2], **SIZES)
 

@@ -23,6 +23,7 @@ from serving_or.blocks.petals_rules import (
     Launch,
     PetalsRouting,
     PetalsThroughput,
+    _in_ticks,
     _Swarm,
     launch_commands,
     offers,
@@ -182,6 +183,20 @@ def test_a_server_decides_as_the_literal_rule_says(seed):
         assert should_move(p, ticks, L, j, 1.1, rng)
 
 
+def test_a_thousandth_more_decides():
+    # Ω = (12505, 7495); with the last server on block 2 both would have 10000
+    p, ticks = Placement([1, 1, 2, 1], [1, 1, 1, 1]), np.array([5000.0, 5000, 7495, 2505])
+    decide = lambda q: should_move(p, ticks, 2, 3, q, np.random.default_rng(0))
+    assert [decide(q) for q in (0.75, 0.7504, 0.7506, 1)] == [False, False, True, True]
+
+
+def test_a_server_that_takes_no_time_has_a_finite_offer():
+    ticks = _in_ticks(np.array([np.inf, 3.0, 0.0, np.inf]))
+    assert np.isfinite(ticks).all() and ticks[0] == ticks[3] > ticks[1] > ticks[2] == 0
+    c = Cluster(4, 1, 1, [4] * 3, [0, 1, 0], [1] * 3)
+    assert rebalance(c, Placement([1, 1, 1], [2, 2, 2])).e.max() == 5
+
+
 @pytest.mark.parametrize("seed", range(cases(1000)))
 def test_rebalancing_never_weakens(seed):
     rng = np.random.default_rng(seed)
@@ -278,6 +293,21 @@ def test_a_server_that_a_client_cannot_reach_is_left_out():
     assert walk.chain(0) is None and walk.chain(1).servers == (0, 1)
 
 
+def test_nobody_goes_where_the_client_cannot():
+    c = Cluster(2, 1, 1, [9, 9], [1, 9], [[np.inf, 5], [5, 5]])
+    router = PetalsRouting()
+    router.start(c, Placement([1, 1], [2, 1]))
+    assert router.chain(0, [9, 9]) is None and router.chain(1, [9, 9]).servers == (0,)
+
+
+def test_equal_spans_are_walked_equally_often():
+    c = Cluster(1, 1, 1, [9, 9], [1, 9], [5, 5])
+    walk = PetalsThroughput()
+    walk.start(c, Placement([1, 1], [1, 1]))
+    drawn = [walk.chain(0).servers[0] for _ in range(400)]
+    assert 150 < sum(drawn) < 250
+
+
 def test_the_walk_begins_anew_and_keeps_to_the_rules():
     rng = np.random.default_rng(0)
     p, _, L = Placement([1, 1, 3, 2, 4], [5, 2, 3, 2, 2]), None, 5
@@ -317,10 +347,25 @@ def test_the_pool_is_what_petals_reserves():
     p = petals_bp(B, 2)
     slots = pooled(B, p, 2).slots(p.m)
     assert (slots == np.minimum(2 * p.m, B.slots(p.m))).all()
+    wide = replace(B, memory=B.memory * 10)
+    assert (pooled(wide, p, 1.5).slots(p.m) == np.floor(1.5 * p.m)).all()
     router = PetalsRouting()
     router.start(B, p)
     chains = one_by_one(B, p, np.array([3]), router)
     assert len(chains) == 3 and cheapest(B, p)[1][0].servers in {c.servers for c in chains}
+
+
+def test_the_clients_take_turns():
+    asked = []
+
+    class Noted:
+        def chain(self, client, free):
+            asked.append(client)
+            return Chain(client, (0,), (4,))
+
+    c = Cluster(4, 1, 1, [99], [1], [[1]] * 3)
+    one_by_one(c, Placement([1], [4]), np.array([1, 3, 2]), Noted())
+    assert asked == [0, 1, 2, 1, 2, 1]
 
 
 # launch lines

@@ -140,6 +140,46 @@ def test_routed_is_the_quadratic_programs(seed):
     assert np.allclose(inflow.sum(axis=1), r.sum(axis=1)) and (inflow >= 0).all()
 
 
+@pytest.mark.parametrize("seed", range(cases(40, 6)))
+def test_the_policy_stays_within_its_guarantee(seed):
+    "The entropy step on the convex model with budgets of nodes, beside the relaxed optimum."
+    import cvxpy as cp
+
+    rng = np.random.default_rng(seed)
+    slack = 2e-3  # of the conic solver, in tokens
+    steps_, delta, w, eta = 6, float(rng.uniform(0.2, 1)), float(rng.exponential(1)), 1.0
+    price, room = float(rng.exponential(1)), rng.uniform(0.5, 4, 2)
+    loads = rng.exponential(2, (steps_, 2, 2)) * rng.integers(0, 2, (steps_, 2, 1))
+
+    def latency(x, r):
+        y = cp.Variable((2, 2), nonneg=True)
+        wait = sum(cp.quad_over_lin(y[i, h], delta + x[i, h]) for i in (0, 1) for h in (0, 1))
+        fixed = [cp.sum(y, axis=1) == r.sum(axis=1), cp.sum(x, axis=0) <= room]
+        return wait + price * cp.sum(cp.pos(r - y)), fixed
+
+    at, total, paid = np.zeros((2, 2)), 0.0, 0.0
+    for r in loads:
+        x = cp.Variable((2, 2), nonneg=True)
+        f, fixed = latency(x, r)
+        cp.Problem(
+            cp.Minimize(f + w / eta * cp.sum(cp.kl_div(delta + x, delta + at))), fixed
+        ).solve()
+        new = np.maximum(x.value, 0.0)
+        here, moved = routed(r, delta + new, price)[1], w * np.maximum(new - at, 0).sum()
+        assert moved <= eta * here + slack
+        at, total, paid = new, total + here, paid + moved
+    xs = [cp.Variable((2, 2), nonneg=True) for _ in loads]
+    parts = [latency(x, r) for x, r in zip(xs, loads)]
+    before = [np.zeros((2, 2)), *xs[:-1]]
+    moves = sum(w * cp.sum(cp.pos(x - b)) for x, b in zip(xs, before))
+    best = cp.Problem(
+        cp.Minimize(sum(f for f, _ in parts) + moves), [c for _, fixed in parts for c in fixed]
+    ).solve()
+    swing = np.log(1 + room.max() / delta)
+    limit = max(1, np.sqrt(swing / eta)) * best
+    assert total <= limit + slack and total + paid <= (1 + eta) * limit + slack
+
+
 def test_nothing_is_moved_where_moves_are_dear():
     plan, sources, *_ = case(3)
     again = place_on_nodes(plan, sources, plan.physical, move_price=1e6)

@@ -35,7 +35,7 @@ CHAINS = (
     *("A2 B2 A2 C2", "A1 C3 B2 C2", "B2 C2 A3 B1", "C1 A3 B1 A3"),
 )
 ADDRESS = re.compile(r"/ip4/127\.0\.0\.1/tcp/\d+/p2p/\w+")
-START_LIMIT, JOB_LIMIT = 60, 300
+START_LIMIT, JOB_LIMIT = 120, 900
 
 
 def spread_plan():
