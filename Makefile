@@ -19,7 +19,7 @@ CHAPTERS = SERVING_OR_BOOK=1 python book/_ext/run_notebooks.py $(WORKERS)
 # Jupyter starts the kernel of the environment that is first on PATH.
 export PATH := $(BIN):$(PATH)
 
-.PHONY: help book test lint test-long new bench house picture serve package lock lock-oldest clean clients
+.PHONY: help book test lint test-long new bench house picture serve package lock lock-oldest clean clients swarm
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*##/\t/'
@@ -63,6 +63,26 @@ $(CLIENTS)/ready: settings.ini setup.py $(LOCK)
 	$(CLIENTS)/bin/python -m pip install -q --disable-pip-version-check -c $(LOCK) setuptools wheel setuptools_scm
 	$(CLIENTS)/bin/python -m pip install -q --disable-pip-version-check $(TORCH) einops safetensors
 	$(CLIENTS)/bin/python -m pip install -q --disable-pip-version-check -c $(LOCK) --no-build-isolation -e '.[fast]' pytest pytest-xdist hypothesis
+	touch $@
+
+# A real PETALS swarm on this machine, in an environment of its own, ignored by git: PETALS 2.2 needs
+# older libraries than we do. Its plain installation fails; hivemind's wheel has the network daemon.
+SWARM := .venv-swarm
+swarm: package $(SWARM)/ready  ## start three PETALS servers with our launch lines, and time them (fetches PETALS and torch)
+	python -m tests.swarm.measure $(SWARM)/bin/python build/swarm
+	pytest -n 0 tests/swarm
+
+$(SWARM)/ready: Makefile
+	test -x $(SWARM)/bin/python || $(PYTHON) -m venv $(SWARM)
+	@for set in \
+	  "'setuptools<81' wheel" \
+	  "$(TORCH) hivemind==1.1.12 'numpy<2' transformers==4.34.1 'huggingface-hub<0.20' accelerate==0.26.1 humanfriendly async-timeout sentencepiece safetensors Dijkstar speedtest-cli==2.1.3" \
+	  "--no-deps petals==2.2.0.post1 peft==0.5.0 tensor-parallel==1.0.23 bitsandbytes==0.41.1" \
+	  "--no-deps --no-build-isolation cpufeature"; \
+	do \
+	  eval $(SWARM)/bin/python -m pip install -q --disable-pip-version-check $$set \
+	    || { echo "No swarm: pip could not install $$set. It needs the package index, Python 3.11 and a C compiler."; exit 1; }; \
+	done
 	touch $@
 
 bench: package  ## measure against named peers (ONLY="experts_online blocks_routing": those)

@@ -272,11 +272,56 @@ def repair_calls():
     }
 
 
+def shared_calls():
+    "The doors of copies and caches."
+    given = {"loads": [[9.0, 1.0]], "memory": 5.0, "step": 16.0, "cache": 1.0}
+    plan = experts.share_memory(**given, batch=1.0)
+    arrays = {"copies": plan.copies, "sequences": 4.0, "sizes": plan.sizes, "floor": plan.floor}
+    return {
+        "experts.share_memory": (
+            experts.share_memory,
+            given | {"sizes": 1.0, "batch": 1.0, "gpus": 4, "limit": 40.0, "whole": False},
+        ),
+        "experts.SharedMemory": (
+            experts.SharedMemory,
+            given | arrays | {"batch": 1.0, "limit": 40.0, "bound": 6.0, "price": 1.0},
+        ),
+    }
+
+
+def pool_calls():
+    "The doors of sizes and pools."
+    loads = [[[12.0, 6], [3, 1]], [[6, 12], [1, 3]]]
+    given = {"extra": 5.0, "sizes": [1.0, 2.0], "move_price": [[1.0, 2], [2, 2]]}
+    pool = experts.ExpertPool(loads, **given)
+    plan = {"loads": loads[0], "extra": 5.0, "sizes": [[1.0, 2.0], [1, 1]]}
+    return {
+        "experts.ExpertPool": (
+            experts.ExpertPool,
+            {"loads": loads, **given, "start": [[1, 0], [0.5, 0]]},
+        ),
+        "experts.PoolSchedule": (
+            experts.PoolSchedule,
+            {"pool": pool, "x": [[[3, 1], [0, 0]]] * 2, "bounds": [0.0, 0.0], "status": "feasible"},
+        ),
+        "experts.run_pool": (
+            experts.run_pool,
+            {"pool": pool, "policy": experts.RegularizedGreedy(0.7)}
+            | {"rounding": experts.Hysteresis(1.5), "certify": True},
+        ),
+        "experts.place_pool": (experts.place_pool, plan | {"exact": True}),
+        "experts.PoolPlacement": (
+            experts.PoolPlacement,
+            plan | {"x": [[3, 0], [1, 1]], "multiplier": 0.5, "proved": 0.0, "status": "feasible"},
+        ),
+    }
+
+
 def replica_calls():
     "The doors of counts and packing."
     loads, sizes = [[6, 2, 1], [1, 1, 4]], {"gpus": 2, "redundant": 1}
     topology = {"nodes": 1, "groups": 1, "policy": "global"}
-    found = experts.rebuild(loads, **sizes)
+    found, starts = experts.rebuild(loads, **sizes), [[[4, 2], [0, 2], [1, 0]]] * 2
     return {
         "experts.legal_redundant": (
             experts.legal_redundant,
@@ -291,6 +336,16 @@ def replica_calls():
             {"loads": loads, **sizes, **topology, "exact": False, "time_limit": TIME_LIMIT}
             | {"tolerance": 1e-3},
         ),
+        "experts.place_on_nodes": (
+            experts.place_on_nodes,
+            {"plan": found, "sources": starts, "old": found.physical, "move_price": 1.0},
+        ),
+        "experts.NodePlacement": (
+            experts.NodePlacement,
+            {"physical": found.physical, "sources": starts, "gpus": 2}
+            | {"multipliers": [[0.0, 1.0], [0.0, 0.0]], "old": starts, "move_price": 1.0}
+            | {"status": "feasible"},
+        ),
         "experts.ReplicaPlan": (
             experts.ReplicaPlan,
             {"physical": found.physical, "loads": loads, "gpus": 2, **topology}
@@ -303,6 +358,56 @@ def chain_of(router):
     "The chain of one request, by a router of PETALS."
     router.start(servers(), plan().placement)
     return router.chain(0, [9, 9, 9], 1.0)
+
+
+def simulation_calls():
+    "The doors of requests that come and go."
+    c, place = servers(), blocks.Placement([1, 1, 3], [4, 2, 2])
+    some = blocks.Arrivals([0, 5, 40], 3, [4, 1, 2], [0, 1, 0])
+    change = blocks.Change(30, blocks.Placement([1, 1, 3], [4, 2, 0]), [1])
+    given = {"cluster": c, "placement": place, "arrivals": some}
+    routers = ("Fastest", "WithRoom", "WaitingPenalised", "ExactWait")
+    return {
+        "blocks.Arrivals": (
+            blocks.Arrivals,
+            {"arrival": [0, 5], "prompt": [3, 1], "output": [4, 1], "client": [0, 1]}
+            | {"time_unit": "ms", "dropped": 0},
+        ),
+        "blocks.Arrivals.poisson": (
+            blocks.Arrivals.poisson,
+            {"rate": 2.0, "count": 5, "prompt": 3, "output": 4, "clients": 2, "seed": 0},
+        ),
+        "blocks.Lengths": (
+            blocks.Lengths,
+            {"tokens": 8.0, "prompt": 3.0, "tau_slope": [0.1, 0.2, 0.2], "rtt_slope": 0.5},
+        ),
+        "blocks.Change": (blocks.Change, {"time": 5.0, "placement": place, "lost": [1]}),
+        "blocks.simulate": (
+            blocks.simulate,
+            given
+            | {"router": None, "churn": [change], "lengths": blocks.Lengths(8, 3, 0.1)}
+            | {"reject": True, "verbose": False},
+        ),
+        **{
+            f"blocks.{name}": (
+                lambda cluster, placement, arrivals, name=name: blocks.simulate(
+                    cluster, placement, arrivals, getattr(blocks, name)()
+                ),
+                given,
+            )
+            for name in routers
+        },
+        "blocks.design_capacity": (
+            blocks.design_capacity,
+            {"cluster": c, "rate": 1.0, "output": 8, "arrivals": None, "lengths": None}
+            | {"safety": 1.0, "quantile": None, "seen_by": "time"},
+        ),
+        "blocks.design_capacity(arrivals)": (
+            blocks.design_capacity,
+            {"cluster": c, "rate": 1.0, "arrivals": some, "lengths": blocks.Lengths(8, 3, 0.1)}
+            | {"quantile": 0.9, "seen_by": "arrivals"},
+        ),
+    }
 
 
 def chain_calls():
@@ -325,7 +430,9 @@ def chain_calls():
             {"rate": 0.02, "times": [80.0, 100.0], "places": [2, 2]},
         ),
         "blocks.JoinFastestFree": (
-            lambda output: blocks.simulate(c, place, some, blocks.JoinFastestFree(output)),
+            lambda output: blocks.simulate(
+                c, place, some, blocks.JoinFastestFree(output)
+            ).end.tolist(),
             {"output": 8.0},
         ),
         "blocks.place_chains": (
@@ -383,6 +490,12 @@ def petals_calls():
     peers = ["/ip4/10.0.0.7/tcp/31337/p2p/QmedTaZXmULqwspJXz44SsPZyTNKxhnnFvYRajfH7MGhCY"]
     given = {"torch_dtype": "float32", "quant_type": "none", "device": "cpu", "dht_prefix": "m"}
     return {
+        "blocks.compare_policies": (
+            blocks.compare_policies,
+            {"cluster": servers(), "rate": 2.0, "seed": 1, "count": 20, "prompt": 2, "output": 8}
+            | {"held": [2, 2, 2], "headroom": 0.0, "cache_tokens": 20.0, "holding": False}
+            | {"delays": [1.0, 1, 2]},
+        ),
         "blocks.petals_bp": (
             blocks.petals_bp,
             {"cluster": servers(), "reserve": 1.0, "headroom": 0.0, **joining},
@@ -638,6 +751,7 @@ def calls():
         | repair_calls()
         | next_window_calls()
         | replica_calls()
+        | pool_calls()
         | {
             "experts.Problem": (
                 experts.Problem,
@@ -848,7 +962,9 @@ def calls():
             ),
             **petals_calls(),
             **churn_calls(),
+            **simulation_calls(),
             **chain_calls(),
+            **shared_calls(),
         }
     )
 

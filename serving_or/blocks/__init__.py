@@ -12,6 +12,7 @@ from .churn import Event, RepairedPlan, churn_changes, plan_anew, reloads, repai
 from .cluster import Cluster
 from .conservative_greedy import NoPlacement, cg_bp, cg_bprr, guarantee, largest_requests
 from .designs import lanes, sweep, uncontended
+from .experiment import Comparison, compare_policies
 from .failures import RobustPlan, largest_robust, losses, place_robust, robust, surviving
 from .flow import coverage, route_exact
 from .line_program import milp
@@ -129,6 +130,8 @@ __all__ = [
     "churn_changes",
     "stay",
     "plan_anew",
+    "compare_policies",
+    "Comparison",
     "Infeasible",
     "NotFound",
     "TooLarge",

@@ -373,8 +373,8 @@ def best_move(task: _Task, now: _Answer) -> _Answer | None:
     """The best of all ways to give one server another span; None where none is better."""
     best = None
     for j, most in enumerate(task.cluster.counts(1).tolist()):
-        for k in range(most + 1):
-            for start in range(1, task.cluster.blocks + 2 - k if k else 2):
+        for k in range(1, most + 1):
+            for start in range(1, task.cluster.blocks + 2 - k):
                 moved = _with(now.placement, j, start, k)
                 least = now.value * (1 - ROUNDING) if best is None else best.value
                 best = task.answer(moved, "moves", least) or best

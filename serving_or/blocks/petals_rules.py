@@ -662,6 +662,11 @@ class Launch(Record):
     ------
     ValueError
         For what PETALS would refuse, or misunderstand.
+
+    Examples
+    --------
+    >>> Launch("bigscience/bloom", 0, 3, 592, 148, 12.5).arguments[:3]
+    ['bigscience/bloom', '--block_indices', '0:3']
     """
 
     model: str

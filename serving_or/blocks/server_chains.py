@@ -30,6 +30,7 @@ from serving_or.tools.answers import (
     TooLarge,
     door,
     finite,
+    instance,
     number,
     progress,
     whole,
@@ -86,9 +87,14 @@ class ServerChains(Record):
 
     def __post_init__(self) -> None:
         output = number(self.output, "output", least=1)
+        instance(self.cluster, "cluster", Cluster)
+        if not isinstance(self.chains, list | tuple):
+            raise ValueError(f"chains is {self.chains!r}; it must be a list of chains")
         one, chains = as_one(self.cluster, output), list(self.chains)
         if not chains:
             raise ValueError("chains is empty; there must be a chain")
+        for i, chain in enumerate(chains):
+            instance(chain, f"chains[{i}]", Chain)
         plan = check(one, self.placement, chains, sum(c.count for c in chains))
         times = {c: token_time(one, c) for c in plan.chains}
         design = None if self.design is None else whole(self.design, "design")

@@ -24,10 +24,10 @@ from serving_or.blocks.simulation import (
     Lengths,
     Pool,
     Request,
+    Routing,
     of_the_cluster,
     simulate,
     times_on,
-    too_large,
 )
 from serving_or.tools.answers import (
     Infeasible,
@@ -187,7 +187,7 @@ def present_at_once(arrivals: Arrivals, time: Any) -> tuple[np.ndarray, np.ndarr
     ----------
     arrivals : Arrivals
     time : float or array_like (n,)
-        That each takes, in the unit of the arrivals.
+        That each takes, above 0, in the unit of the arrivals.
 
     Returns
     -------
@@ -195,9 +195,17 @@ def present_at_once(arrivals: Arrivals, time: Any) -> tuple[np.ndarray, np.ndarr
         Present when each arrives, itself included.
     share : ndarray of float
         ``share[k]`` of the time, from the first arrival to the last, k are present.
+
+    Examples
+    --------
+    >>> seen, share = present_at_once(Arrivals([0, 1, 4], 1, 1), time=2)
+    >>> seen.tolist(), share.tolist()
+    ([1, 2, 1], [0.25, 0.5, 0.25])
     """
-    a = arrivals.arrival
-    end = np.sort(a + finite(time, "time"))
+    a, T = arrivals.arrival, finite(time, "time")
+    if (T <= 0).any():
+        raise ValueError(f"time is {T.min()} for a request; it must be above 0")
+    end = np.sort(a + T)
     seen = np.arange(1, len(a) + 1) - np.searchsorted(end, a, side="right")
     if not len(a) or a[-1] == a[0]:
         return seen, np.zeros(0)
@@ -289,6 +297,8 @@ def design_capacity(
     >>> design_capacity(c, rate=1.0, output=20)
     |R| = 3: 1.6 present in the mean, 1.4 beyond; Poisson arrivals find room 92.1% of the time
     """
+    if not callable(method):
+        raise ValueError(f"method is {method!r}; it must make a plan, as sweep does")
     load = _load(cluster, rate, output, arrivals, lengths, safety, quantile, seen_by)
     tokens = load.lengths.tokens
     if arrivals is not None:
@@ -366,42 +376,7 @@ def _largest(
     return plan, low
 
 # %% ../../nbs/blocks/15_two_time_scales.ipynb #fd60da43
-class _Waiting:
-    "What both routers share: when the best chain of all has room, no other is looked at."
-
-    def start(self, cluster: Cluster, placement: Placement) -> None:
-        """Begin a run, or go on with a new placement."""
-        self._best: dict[tuple, tuple] = {}
-
-    def alone(self, pool: Pool, request: Request) -> tuple[float, Any, Any, Chain]:
-        "Cost, servers, caches and chain of the best chain when nothing waits."
-        key = request.client, request.prompt, request.output
-        found = self._best.get(key)
-        if found is None:
-            if len(self._best) >= 1000:
-                self._best.clear()
-            steps = pool.steps
-            fits = steps.take * request.units <= pool.capacity[steps.server]
-            cost, way = steps.best(np.where(fits, pool.costs(request), np.inf))
-            if cost == np.inf:
-                raise too_large(pool, request)
-            chain = steps.chain(request.client, way)
-            found = cost, steps.server[way], steps.take[way], chain
-            self._best[key] = found
-        return found
-
-    def choose(self, pool: Pool, request: Request) -> Chain:
-        """The chain of a request; it starts as soon as all its servers have room."""
-        cost, server, take, chain = self.alone(pool, request)
-        if (take * request.units <= pool.free[server]).all():
-            return chain
-        return pool.steps.chain(request.client, self._among_waits(pool, request, cost))
-
-    def _among_waits(self, pool: Pool, request: Request, least: float) -> list[int]:
-        raise NotImplementedError
-
-
-class WaitingPenalised(_Waiting):
+class WaitingPenalised(Routing):
     """WS-RR: the chain with the least sum of times and waits over its servers.
 
     Notes
@@ -410,11 +385,16 @@ class WaitingPenalised(_Waiting):
     from above.
     """
 
-    def _among_waits(self, pool: Pool, request: Request, least: float) -> list[int]:
-        return pool.steps.best(pool.costs(request) + pool.waits(request))[1]
+    def choose(self, pool: Pool, request: Request) -> Chain:
+        """The chain of a request; it starts as soon as all its servers have room."""
+        _, chain, room = self.alone(pool, request)
+        if room:
+            return chain
+        _, way = pool.steps.best(pool.costs(request) + pool.waits(request))
+        return pool.steps.chain(request.client, way)
 
 
-class ExactWait(_Waiting):
+class ExactWait(Routing):
     """The chain on which this request ends first: its times, and the longest of its waits.
 
     Notes
@@ -423,7 +403,11 @@ class ExactWait(_Waiting):
     until W alone, and the cheapest chain of all, take as long as the best found.
     """
 
-    def _among_waits(self, pool: Pool, request: Request, least: float) -> list[int]:
+    def choose(self, pool: Pool, request: Request) -> Chain:
+        """The chain of a request; it starts as soon as all its servers have room."""
+        least, chain, room = self.alone(pool, request)
+        if room:
+            return chain
         costs, waits = pool.costs(request), pool.waits(request)
         best, way = np.inf, []
         for W in np.unique(waits[np.isfinite(waits)]).tolist():
@@ -432,7 +416,7 @@ class ExactWait(_Waiting):
             cost, found = pool.steps.best(np.where(waits <= W, costs, np.inf))
             if W + cost < best:
                 best, way = W + cost, found
-        return way
+        return pool.steps.chain(request.client, way)
 
 # %% ../../nbs/blocks/15_two_time_scales.ipynb #a256e64f
 def reserve_and_wait(rate=1.5, reserved=60) -> Picture:

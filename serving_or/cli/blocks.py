@@ -244,10 +244,11 @@ def blocks_launch(
 def _as_it_is(plan: Plan, now: Cluster) -> tuple[Plan, list[str], Cluster | None]:
     "The plan with today's times; servers that have left, and those that have joined."
     before = plan.cluster
-    for name, what in (("servers", before.servers), ("servers", now.servers)):
-        twice = sorted({s for s in what if what.count(s) > 1})
-        if twice:
-            raise ValueError(f"now: {twice[0]!r} is the name of several {name}; names must differ")
+    twice = sorted({name for name in before.servers if before.servers.count(name) > 1})
+    if twice:
+        raise ValueError(
+            f"plan has several servers named {twice[0]!r}; --now needs names that differ"
+        )
     stay = [j for j, s in enumerate(before.servers) if s in now.servers]
     there = [now.servers.index(before.servers[j]) for j in stay]
     for j, i in zip(stay, there):

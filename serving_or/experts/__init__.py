@@ -4,7 +4,9 @@ How many GPUs each expert gets as the load drifts.
 """
 
 from .certificate import Certificate, run
+from .communication import NodePlacement, place_on_nodes
 from .diagnosis import Diagnosis, StepTime, balance_losses, break_even, diagnose, noise_floor
+from .experts_and_kv_cache import SharedMemory, share_memory
 from .hardness import place_exact
 from .hindsight import optimum
 from .maps import ExpertMap, VllmPolicy, check_map, read_map, rebalance_experts, write_map
@@ -23,6 +25,7 @@ from .next_window import (
     ranges,
 )
 from .policies import Chase, Myopic, Never, Policy
+from .pools import PoolPlacement, place_pool
 from .predictions import Follow, Mix, Rounded, ewma, last, seasonal
 from .recordings import RecordedLoads, read_loads
 from .regularized_greedy import RegularizedGreedy, ReverseEntropy
@@ -30,6 +33,7 @@ from .relaxation import Relaxation, relax
 from .repair import RepairPlan, plan, relabel, transfers
 from .replicas import ReplicaPlan, legal_redundant, rebuild, replica_counts
 from .rounding import Credit, Hysteresis, Rounding, Threshold
+from .sizes_and_pools import ExpertPool, PoolSchedule, run_pool
 from .static import StaticPlacement, place
 
 # in the order in which one meets them
@@ -93,4 +97,13 @@ __all__ = [
     "noise_floor",
     "StepTime",
     "break_even",
+    "share_memory",
+    "SharedMemory",
+    "ExpertPool",
+    "PoolSchedule",
+    "run_pool",
+    "place_pool",
+    "PoolPlacement",
+    "place_on_nodes",
+    "NodePlacement",
 ]

@@ -300,20 +300,20 @@ def _fits(p: Problem, b: np.ndarray) -> bool:
 
 # %% ../../nbs/experts/05_relaxation.ipynb #d0ee960f
 #| code-fold: true
+TINY = float(np.finfo(float).tiny)
 NOTHING = 1e-15  # relative; a load below is beside the point, and beyond the digits
 DIGITS = 1e-12  # relative; no gap below is asked for
 ITERATIONS = 200
-TINY = float(np.finfo(float).tiny)
 
 
 @dataclass(frozen=True)
 class _Scaled:
-    "What is left of a problem: steps with a load, experts that are ever busy, in units."
+    "What is left of a problem: steps with a load, experts that are ever needed, in units."
 
     live: np.ndarray  # (T,): the steps
     some: np.ndarray  # (m,): the experts
     r: np.ndarray  # (T, m): loads in units of the water level of their step
-    c: np.ndarray  # (T,): water levels over unit
+    weight: np.ndarray  # (T,): water levels over unit
     start: np.ndarray  # (m,)
     extra: float
     price: float  # of a move, over unit
@@ -327,161 +327,210 @@ def _scaled(p: Problem) -> _Scaled:
     live = np.flatnonzero(level > max(NOTHING * unit, TINY))
     some = np.flatnonzero((p.loads[live] > level[live, None]).any(axis=0))
     r, start = p.loads[np.ix_(live, some)] / level[live, None], p.start[some].astype(float)
-    price = p.move_price / unit
+    price = p.move_price / unit if unit else 0.0
     return _Scaled(live, some, r, level[live] / unit, start, float(p.extra), price, unit)
 
-# %% ../../nbs/experts/05_relaxation.ipynb #cde357b3
+
 @dataclass(frozen=True)
 class _Point:
     "Where the method stands, and equally a step from there."
 
-    Y: np.ndarray  # (4, T, m): x, u, d, v
-    Z: np.ndarray  # (4, T, m): what goes with them, z, w - b, b, p
+    have: np.ndarray  # (4, T, m): x, u+, u-, v
+    cost: np.ndarray  # (4, T, m): their partners zeta, w - b, b, p
     s: np.ndarray  # (T,): 1 / latency
     spare: np.ndarray  # (T,): GPUs that are left over, sigma
-    rent: np.ndarray  # (T,): what goes with them, lambda
+    rent: np.ndarray  # (T,): their partner, lambda
 
-    def after(self, a: float, step: "_Point") -> "_Point":
-        "The point that is reached by a times a step."
+    def after(self, share: float, step: "_Point") -> "_Point":
+        "The point that a share of a step leads to."
         pairs = zip(vars(self).values(), vars(step).values())
-        return _Point(*(here + a * there for here, there in pairs))
+        return _Point(*(here + share * there for here, there in pairs))
 
-    def mean(self) -> float:
-        "The mean of all products, mu."
-        total = np.vdot(self.Y, self.Z) + np.vdot(self.spare, self.rent)
-        return float(total / (self.Y.size + self.s.size))
-
-    def longest(self, step: "_Point") -> float:
-        "How many times the step fits before something that is positive reaches 0."
+    def fits(self, step: "_Point") -> float:
+        "How many times the step fits before something reaches 0."
         pairs = zip(vars(self).values(), vars(step).values())
         return float(1 / max(1e-300, *((-there / here).max() for here, there in pairs)))
 
-# %% ../../nbs/experts/05_relaxation.ipynb #e8fb5cf4
+    def products(self) -> float:
+        "The sum of all products."
+        return float(np.vdot(self.have, self.cost) + np.vdot(self.spare, self.rent))
+
+    def mean(self) -> float:
+        "The mean of all products, mu."
+        return self.products() / (self.have.size + self.spare.size)
+
+
 def _begin(of: _Scaled) -> _Point:
     "What a level half as high again needs, most of the rest shared out; worth w / 2 everywhere."
     need = np.maximum(of.r / 1.5 - 1, 0.0)
     x = need + 0.9 * (of.extra - need.sum(axis=1, keepdims=True)) / of.start.size
     s, b = np.full(len(x), 1 / 1.5), np.full(x.shape, of.price / 2)
     spare, v = of.extra - x.sum(axis=1), x + 1 - of.r * s[:, None]
-    # p in proportion to 1 / v, so that its row of conditions holds
-    mu = of.c / s**2 / (of.r / v).sum(axis=1)
+    # p in proportion to 1 / v, so that gamma s^2 = 1
+    mu = of.weight / s**2 / (of.r / v).sum(axis=1)
     p, mu = mu[:, None] / v, 0.3 * float(mu.mean())
     move = np.diff(x, axis=0, prepend=of.start[None])
-    u, d = np.maximum(move, 0) + mu / b, np.maximum(-move, 0) + mu / b
-    return _Point(np.stack([x, u, d, v]), np.stack([mu / x, b, b, p]), s, spare, mu / spare)
+    up, down = np.maximum(move, 0) + mu / b, np.maximum(-move, 0) + mu / b
+    return _Point(np.stack([x, up, down, v]), np.stack([mu / x, b, b, p]), s, spare, mu / spare)
 
-# %% ../../nbs/experts/05_relaxation.ipynb #36746283
-def _chains(h: np.ndarray, e: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    "g and D (T, m) with H = L D L^T for chains with diagonals e >= 0 and weights h > 0."
-    g, D, rest = np.zeros_like(h), np.empty_like(h), e[0] + h[0]
-    for t in range(len(h) - 1):
-        D[t] = rest + h[t + 1]
-        g[t + 1] = h[t + 1] / D[t]
-        rest = e[t + 1] + g[t + 1] * rest
-    D[-1] = rest
-    return g, D
+# %% ../../nbs/experts/05_relaxation.ipynb #cde357b3
+def _chains(kappa: np.ndarray, own: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    "Factors rho and delta (T, m) of chains with weights kappa > 0 and diagonal terms own >= 0."
+    rho, delta, theta = np.zeros_like(own), np.empty_like(own), own[0] + kappa[0]
+    for t in range(len(own) - 1):
+        delta[t] = theta + kappa[t + 1]
+        rho[t + 1] = kappa[t + 1] / delta[t]
+        theta = own[t + 1] + rho[t + 1] * theta
+    delta[-1] = theta
+    return rho, delta
 
 
-def _solve_chains(g: np.ndarray, D: np.ndarray, a: np.ndarray) -> np.ndarray:
-    "H^-1 a (T, m): forward, and back."
+def _solve_chains(rho: np.ndarray, delta: np.ndarray, a: np.ndarray) -> np.ndarray:
+    "H^-1 a (T, m), for each expert."
     x = a.copy()
     for t in range(1, len(x)):
-        x[t] += g[t] * x[t - 1]
-    x /= D
+        x[t] += rho[t] * x[t - 1]
+    x /= delta
     for t in range(len(x) - 2, -1, -1):
-        x[t] += g[t + 1] * x[t + 1]
+        x[t] += rho[t + 1] * x[t + 1]
     return x
 
-# %% ../../nbs/experts/05_relaxation.ipynb #bca6aa32
-def _sums(g: np.ndarray, D: np.ndarray, q: np.ndarray) -> np.ndarray:
-    """The sums over experts of H^-1, H^-1 Q and Q H^-1 Q, as an array (2, T, 2, T): element
-    (a, t, b, s) has the factor q_t when a = 1 and q_s when b = 1.
+
+def _sums(rho: np.ndarray, delta: np.ndarray, q: np.ndarray) -> np.ndarray:
+    """The sums over experts of Q H^-1 Q, Q H^-1, H^-1 Q and H^-1, as an array (2, T, 2, T):
+    element (a, t, b, s) has the factor q_t when a = 0, and q_s when b = 0.
     """
-    T, m = g.shape
+    T, m = rho.shape
+    # row[s] = q_s H^-1[t, s] and H^-1[t, s], for the present t and all s >= t
     row, sums = np.zeros((T, 2, m)), np.empty((2, T, 2, T))
-    # row[s] = H^-1[t, s] times 1 and times q_s, for the present t and all s >= t
-    both, diagonal = np.ones((m, 2)), np.zeros(m)
+    both, diagonal = np.ones((m, 2)), 1 / delta[-1]
     for t in range(T - 1, -1, -1):
-        if t + 1 < T:
-            row[t + 1 :] *= g[t + 1]
-            diagonal = 1 / D[t] + g[t + 1] ** 2 * diagonal
-        else:
-            diagonal = 1 / D[t]
-        row[t, 0], row[t, 1], both[:, 1] = diagonal, diagonal * q[t], q[t]
+        if t < T - 1:
+            row[t + 1 :] *= rho[t + 1]
+            diagonal = 1 / delta[t] + rho[t + 1] ** 2 * diagonal
+        row[t, 0], row[t, 1], both[:, 0] = diagonal * q[t], diagonal, q[t]
         found = (row[t:].reshape(-1, m) @ both).reshape(T - t, 2, 2)
         sums[:, t, :, t:] = found.transpose(2, 1, 0)
         sums[:, t:, :, t] = found.transpose(1, 0, 2)
     return sums
 
-# %% ../../nbs/experts/05_relaxation.ipynb #cf3990d4
+# %% ../../nbs/experts/05_relaxation.ipynb #36746283
+#| code-fold: true
 class _Newton:
-    "The equations at a point, linearised: residuals, factors, and steps from them."
+    "The equations at a point: what they are off, their factors, and steps."
 
     def __init__(self, of: _Scaled, at: _Point) -> None:
         from scipy.linalg import lu_factor
 
         self.of, self.at, T = of, at, at.s.size
-        (x, u, d, v), (z, z_u, b, p), s = at.Y, at.Z, at.s
+        (x, up, down, v), (zeta, room, b, p), s = at.have, at.cost, at.s
         # how far each equation is from holding
-        self.dual = b - np.vstack([b[1:], np.zeros_like(b[:1])]) + at.rent[:, None] - p - z
-        self.moves = np.diff(x, axis=0, prepend=of.start[None]) - u + d
-        self.levels = x + 1 - of.r * s[:, None] - v
-        self.budget = x.sum(axis=1) + at.spare - of.extra
-        self.g = (of.r * p).sum(axis=1)
-        self.log = 2 * np.log(s) + np.log(self.g / of.c)
+        self.off_worth = b - np.vstack([b[1:], 0 * b[:1]]) + at.rent[:, None] - p - zeta
+        self.off_moves = np.diff(x, axis=0, prepend=of.start[None]) - up + down
+        self.off_levels = x + 1 - of.r * s[:, None] - v
+        self.off_budgets = x.sum(axis=1) + at.spare - of.extra
+        self.gamma = (of.r * p).sum(axis=1)
+        slope, self.off_speeds = self._speeds()
         # what is eliminated, and what is left
-        self.h, self.ratio = 1 / (u / z_u + d / b), p / v
-        self.q = of.r * self.ratio
-        self.chains = _chains(self.h, z / x + self.ratio)
+        self.kappa, self.press = 1 / (up / room + down / b), p / v
+        self.q = of.r * self.press
+        self.chains = _chains(self.kappa, zeta / x + self.press)
         side = np.repeat([1.0, -1.0], T)
-        outer = _sums(*self.chains, self.q)[::-1, :, ::-1].reshape(2 * T, 2 * T)
-        outer = -side[:, None] * outer * side
-        own = 2 * self.g / s + (of.r * self.q).sum(axis=1)
+        outer = -side[:, None] * _sums(*self.chains, self.q).reshape(2 * T, 2 * T) * side
+        own = slope + (of.r * self.q).sum(axis=1)
         outer[np.diag_indices(2 * T)] += np.concatenate([own, -at.spare / at.rent])
         self.factors = lu_factor(outer, check_finite=False)
 
-    def step(self, mu: float = 0.0, ahead: _Point | None = None) -> _Point:
-        """The step towards products mu, with the second-order terms of the step `ahead`."""
-        at, of = self.at, self.of
-        wanted, left, log = mu - at.Y * at.Z, mu - at.spare * at.rent, self.log
-        if ahead is not None:
-            g = (of.r * ahead.Z[3]).sum(axis=1) / self.g
-            wanted, left = wanted - ahead.Y * ahead.Z, left - ahead.spare * ahead.rent
-            log = log - (ahead.s / at.s) ** 2 - g**2 / 2
-        return self._solve(wanted, left, log)
+    def _speeds(self) -> tuple[np.ndarray, np.ndarray]:
+        "gamma (2 log s + log gamma) = 0: its slope in s, what it is off; the slope in gamma is 1."
+        s, gamma = self.at.s, self.gamma
+        return 2 * gamma / s, gamma * (2 * np.log(s) + np.log(gamma / self.of.weight))
 
-    def _solve(self, wanted: np.ndarray, left: np.ndarray, log: np.ndarray) -> _Point:
-        "The step whose products change by `wanted` and `left`, and whose log residual goes."
+    def _bend(self, step: _Point) -> np.ndarray:
+        "The second-order terms of that equation over a step."
+        change = (self.of.r * step.cost[3]).sum(axis=1) / self.gamma
+        return -self.gamma * ((step.s / self.at.s) ** 2 + change**2 / 2)
+
+    def step(self, mu: float = 0.0, ahead: _Point | None = None) -> _Point:
+        "The step towards products mu, with the second-order terms of the step ahead."
+        at, off = self.at, self.off_speeds
+        wanted, left = mu - at.have * at.cost, mu - at.spare * at.rent
+        if ahead is not None:
+            wanted, left = wanted - ahead.have * ahead.cost, left - ahead.spare * ahead.rent
+            off = off + self._bend(ahead)
+        return self._solve(wanted, left, off)
+
+    def _solve(self, wanted: np.ndarray, left: np.ndarray, off: np.ndarray) -> _Point:
+        "The step by which the products grow by what is wanted and all else comes to hold."
         from scipy.linalg import lu_solve
 
-        (x, u, d, v), (z, z_u, b, p), (R_x, R_u, R_d, R_v) = self.at.Y, self.at.Z, wanted
-        at, r, h, q = self.at, self.of.r, self.h, self.q
-        flow = h * (self.moves - R_u / z_u + R_d / b)
-        press = (R_v - p * self.levels) / v
-        a = press + R_x / x - self.dual - flow
+        at, r, q = self.at, self.of.r, self.q
+        (x, up, down, v), (zeta, room, b, p), (in_x, in_up, in_down, in_v) = (
+            at.have,
+            at.cost,
+            wanted,
+        )
+        flow = self.kappa * (self.off_moves - in_up / room + in_down / b)
+        push = (in_v - p * self.off_levels) / v
+        a = push + in_x / x - self.off_worth - flow
         a[:-1] += flow[1:]
         a = _solve_chains(*self.chains, a)
-        right = np.concatenate(
-            [
-                (q * a - r * press).sum(axis=1) - self.g * log,
-                -left / at.rent - self.budget - a.sum(axis=1),
-            ]
-        )
-        s, rent = np.split(lu_solve(self.factors, right, check_finite=False), 2)
+        above = (q * a - r * push).sum(axis=1) - off
+        below = -left / at.rent - self.off_budgets - a.sum(axis=1)
+        found = lu_solve(self.factors, np.concatenate([above, below]), check_finite=False)
+        s, rent = np.split(found, 2)
         dx = a + _solve_chains(*self.chains, q * s[:, None] - rent[:, None])
-        db = h * np.diff(dx, axis=0, prepend=0.0) + flow
-        dp = press - self.ratio * dx + q * s[:, None]
-        dv = dx - r * s[:, None] + self.levels
-        Y = np.stack([dx, (R_u + u * db) / z_u, (R_d - d * db) / b, dv])
-        Z = np.stack([(R_x - z * dx) / x, -db, db, dp])
-        return _Point(Y, Z, s, -dx.sum(axis=1) - self.budget, rent)
+        db = self.kappa * np.diff(dx, axis=0, prepend=0.0) + flow
+        dp = push - self.press * dx + q * s[:, None]
+        dv = dx - r * s[:, None] + self.off_levels
+        have = np.stack([dx, (in_up + up * db) / room, (in_down - down * db) / b, dv])
+        cost = np.stack([(in_x - zeta * dx) / x, -db, db, dp])
+        return _Point(have, cost, s, -dx.sum(axis=1) - self.off_budgets, rent)
 
-# %% ../../nbs/experts/05_relaxation.ipynb #9601de0d
+# %% ../../nbs/experts/05_relaxation.ipynb #bca6aa32
+def _with_interior(
+    p: Problem, tolerance: float, clock: Clock
+) -> Iterator[tuple[np.ndarray, np.ndarray, bool]]:
+    "Schedules (T, m), multipliers (T + 1, m), and whether time is up: when close to the optimum."
+    of = _scaled(p)
+    if not of.live.size:
+        return
+    at = _begin(of)
+    # seconds of an iteration: a first guess
+    takes = 2e-9 * of.r.size * len(of.r)
+    for _ in range(ITERATIONS):
+        began, mu, gap = clock.spent(), at.mean(), at.products() / of.weight.sum()
+        late = clock.left() < takes
+        if late or gap < 4 * max(tolerance, DIGITS):
+            yield *_read(p, of, at), late
+        newton = _Newton(of, at)
+        ahead = newton.step()
+        reached = at.after(min(1.0, at.fits(ahead)), ahead).mean()
+        step = newton.step(mu * min(1.0, reached / mu) ** 3, ahead)
+        at = _walk(at, step, 0.95 if gap > 1e-3 else 0.995)
+        takes = max(takes, clock.spent() - began)
+
+
+def _walk(at: _Point, step: _Point, share: float) -> _Point:
+    "The whole step, or this share of what fits; one length for all unknowns."
+    return at.after(min(1.0, share * at.fits(step)), step)
+
+
+def _read(p: Problem, of: _Scaled, at: _Point) -> tuple[np.ndarray, np.ndarray]:
+    "A schedule and multipliers from a point: covered, cut to [0, w], spread to all steps."
+    need, b = np.zeros(p.loads.shape), np.zeros((p.steps + 1, p.experts))
+    need[np.ix_(of.live, of.some)] = at.have[0]
+    worth = np.vstack([at.cost[2] * of.unit, 0 * at.cost[2][:1]])
+    # before a silent step a GPU is worth what it is worth before the next one with a load
+    b[:, of.some] = worth[np.searchsorted(of.live, np.arange(p.steps + 1))]
+    return _cover(p, need), np.clip(b, 0.0, p.move_price)
+
+# %% ../../nbs/experts/05_relaxation.ipynb #cf3990d4
 class _Best:
     "The best schedule (T, m) and the best multipliers (T + 1, m) so far, each with its proof."
 
     def __init__(self, p: Problem) -> None:
-        "Two guesses: never move, with its worth cut at w; and the water levels, for nothing."
+        "Never move, with its worth cut at w where it must be; then the water levels, for nothing."
         self.problem, self.value, self.bound = p, np.inf, -np.inf
         x, worth = _never(p)
         self.take(x, worth if _fits(p, worth) else np.minimum(worth, p.move_price))
@@ -503,41 +552,7 @@ class _Best:
         "Whether value and bound agree, as far as the digits go."
         return self.value - self.bound <= max(tolerance, DIGITS) * self.value
 
-# %% ../../nbs/experts/05_relaxation.ipynb #426e82e4
-def _read(p: Problem, of: _Scaled, at: _Point) -> tuple[np.ndarray, np.ndarray]:
-    "A schedule and multipliers from a point: covered, cut to [0, w], and spread to all steps."
-    need, b = np.zeros(p.loads.shape), np.zeros((p.steps + 1, p.experts))
-    need[np.ix_(of.live, of.some)] = at.Y[0]
-    worth = np.vstack([at.Z[2] * of.unit, np.zeros_like(at.Z[2][:1])])
-    # before a silent step a GPU is worth what it is worth before the next one with a load
-    b[:, of.some] = worth[np.searchsorted(of.live, np.arange(p.steps + 1))]
-    return _cover(p, need), np.clip(b, 0.0, p.move_price)
 
-
-def _with_interior(
-    p: Problem, tolerance: float, clock: Clock
-) -> Iterator[tuple[np.ndarray, np.ndarray, bool]]:
-    "Schedules (T, m), multipliers (T + 1, m), and whether time is up: when close to the optimum."
-    of, tolerance = _scaled(p), max(tolerance, DIGITS)
-    if not of.live.size:
-        return
-    at = _begin(of)
-    # what an iteration will take, in seconds: a first guess
-    takes = 2e-9 * of.r.size * len(of.r)
-    for _ in range(ITERATIONS):
-        began, mu = clock.spent(), at.mean()
-        gap = mu * (at.Y.size + at.s.size) / of.c.sum()
-        late = clock.left() < takes
-        if late or gap < 4 * tolerance:
-            yield *_read(p, of, at), late
-        newton = _Newton(of, at)
-        ahead = newton.step()
-        reached = at.after(min(1.0, at.longest(ahead)), ahead).mean()
-        step = newton.step(mu * min(1.0, reached / mu) ** 3, ahead)
-        at = at.after(min(1.0, (0.95 if gap > 1e-3 else 0.995) * at.longest(step)), step)
-        takes = max(takes, clock.spent() - began)
-
-# %% ../../nbs/experts/05_relaxation.ipynb #4718cec8
 def _cost(p: Problem, x: np.ndarray) -> float:
     "The cost of a schedule (T, m)."
     return float(latency(p.loads, x).sum() + p.move_price * added(x, p.start).sum())
@@ -674,8 +689,8 @@ def relax(
 
     References
     ----------
-    J. E. Kelley, The cutting-plane method for solving convex programs, Journal of the SIAM 8
-    (1960).
+    S. Mehrotra, On the implementation of a primal-dual interior point method, SIAM Journal on
+    Optimization 2 (1992). The formulation and its linear algebra are derived in the chapter.
 
     Examples
     --------
@@ -688,13 +703,13 @@ def relax(
     solved = methods[choice(method, "method", methods)]
     best, idle, late = _Best(problem), 0, False
     with progress(verbose, "relax", time_limit) as line, np.errstate(all="ignore"):
-        while_open = () if best.closes(tolerance) else solved(problem, tolerance, clock)
-        for x, b, late in while_open:
+        answers = () if best.closes(tolerance) else solved(problem, tolerance, clock)
+        for x, b, late in answers:
             idle = 0 if best.take(x, b) else idle + 1
             line.show(best.value, min(best.bound, best.value))
             if late or idle > 3 or best.closes(tolerance):
                 break
-        status = Status.TIME_LIMIT if late else Status.FEASIBLE
+        status = Status.TIME_LIMIT if late or clock.over() else Status.FEASIBLE
         found = Relaxation(problem, best.x, best.b, status, tolerance)
         line.show(found.value, found.bound)
     return replace(found, status=Status.OPTIMAL) if found.gap <= tolerance else found

@@ -1202,12 +1202,15 @@ class Progress:
         self.show()
         return self
 
-    def show(self, value: float | None = None, bound: float | None = None) -> None:
-        "Bring the line up to date."
+    def show(
+        self, value: float | None = None, bound: float | None = None, done: str = ""
+    ) -> None:
+        "Bring the line up to date; ``done`` says how far it is in words."
         if self._bar is None:
             return
         spent, limit = self._clock.spent(), self._clock.limit
         parts = [f"{spent:.1f} s" + (f" of {limit:g} s" if np.isfinite(limit) else "")]
+        parts += [done] if done else []
         parts += [f"value {value:.6g}"] if value is not None else []
         parts += [f"bound {bound:.6g}"] if bound is not None else []
         if value is not None and bound is not None:

@@ -11,9 +11,12 @@ import pytest
 from serving_or.blocks.churn import (
     Event,
     RepairedPlan,
+    _by_program,
+    _Task,
     after_a_loss,
     after_churn,
     churn_changes,
+    mended,
     plan_anew,
     reloads,
     renamed,
@@ -27,7 +30,7 @@ from serving_or.blocks.flow import route_exact
 from serving_or.blocks.plan import Chain, Placement, check
 from serving_or.blocks.routing import lone_bound
 from serving_or.blocks.simulation import Arrivals, WithRoom, simulate
-from serving_or.tools.answers import Infeasible, NotFound
+from serving_or.tools.answers import Clock, Infeasible, NotFound
 from tests.blocks.oracles import Oracle, spans_of
 from tests.instances import fleet, random_placement
 from tests.long import cases
@@ -79,6 +82,37 @@ def all_values(plan, lost, joined, price):
         yield oracle.routed(spans, R.tolist()) / R.sum() + price * loads, changed
 
 
+def assert_the_parts(plan, lost, joined, price, best):
+    "The program alone finds and proves the best; in no time the bound still holds."
+    now, held = started(plan, lost, joined)
+    lone = lone_bound(now, plan.requests)
+    task = _Task(now, held, plan.requests, price, 0, Clock())
+    answer, bound = _by_program(task, None, lone)
+    assert answer.value == pytest.approx(best) == pytest.approx(bound, rel=1e-6)
+    missing = int((~held.hosts(now.blocks).any(axis=0)).sum())
+    try:
+        hurried = repair(plan, lost, joined, price, time_limit=0)
+    except NotFound:
+        return
+    assert lone + price * missing <= hurried.bound * CLOSE <= best * CLOSE**2
+
+
+def test_a_missing_span_is_mended_by_no_more_than_it_held():
+    rng, mends = np.random.default_rng(11), 0
+    for _ in range(cases(200, few=12)):
+        c = fleet(int(rng.integers(16, 20)), 0.0, seed=int(rng.integers(99)))
+        plan = sweep(c, int(rng.integers(2, 6)))
+        lost = rng.choice(np.flatnonzero(plan.visits), int(rng.integers(1, 3)), replace=False)
+        now, held = started(plan, lost.tolist(), None)
+        missing = int((~held.hosts(now.blocks).any(axis=0)).sum())
+        answer = mended(_Task(now, held, plan.requests, 1e-3, 0, Clock(5)))
+        if missing and answer is not None:
+            loads = reloads(held, answer.placement).sum()
+            mends += 1
+            assert missing <= loads <= plan.placement.m[lost].sum()
+    assert mends > 1
+
+
 def test_a_small_repair_is_the_best_of_all():
     rng = np.random.default_rng(1)
     optimal, impossible, ways = 0, 0, set()
@@ -95,6 +129,7 @@ def test_a_small_repair_is_the_best_of_all():
             continue
         assert answer.value <= pairs * CLOSE and answer.value == pytest.approx(best)
         assert answer.bound <= best * CLOSE
+        assert_the_parts(plan, lost, joined, price, best)
         optimal += answer.status == "optimal"
         ways.add(answer.way)
     assert optimal > impossible > 0 and {"keep", "route", "moves"} <= ways
@@ -459,3 +494,31 @@ def test_events_that_cannot_be(events, said):
 def test_live_example():
     assert "3 blocks to load" in after_a_loss("A", 1) or "4 blocks to load" in after_a_loss("A", 1)
     assert "0 blocks to load" in after_a_loss("E", 0)
+
+
+def test_the_bound_holds_without_the_program(monkeypatch):
+    "Missing blocks count once each; the search alone is never below the best."
+    monkeypatch.setattr("serving_or.blocks.churn.MOST_COLUMNS", 0)
+    rng, missed = np.random.default_rng(12), 0
+    for _ in range(cases(1000, few=40)):
+        plan, lost, joined, price = drawn(rng)
+        best = min(v for v, _ in all_values(plan, lost, joined, price))
+        try:
+            answer = repair(plan, lost, joined, price, time_limit=0.5)
+        except (Infeasible, NotFound):
+            continue
+        missing = int((~answer.held.hosts(answer.plan.cluster.blocks).any(axis=0)).sum())
+        lone = lone_bound(answer.plan.cluster, plan.requests)
+        assert answer.bound <= best * CLOSE and best <= answer.value * CLOSE
+        assert lone + price * missing <= answer.bound * CLOSE
+        missed += missing > 0
+    assert missed > 0
+
+
+def test_a_missing_block_is_paid_once_in_the_bound(monkeypatch):
+    "One request alone would take 10 on A, a second has no room there; the block is loaded once."
+    monkeypatch.setattr("serving_or.blocks.churn.MOST_COLUMNS", 0)
+    plan = sweep(Cluster(1, 1, 1, [9], [1], [1], servers=["X"]), 2)
+    joined = Cluster(1, 1, 1, [2, 9], [5, 25], [5, 5], servers=["A", "B"])
+    answer = repair(plan, ["X"], joined, 100.0, time_limit=0.5)
+    assert (answer.value, answer.bound) == (130, 110) and answer.status != "optimal"

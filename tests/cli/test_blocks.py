@@ -204,6 +204,10 @@ def test_the_cluster_as_it_is_now(folder):
         done = run("repair small.json --now now.yaml")
         assert done.exit_code == 2 and done.stderr, change
     assert run("repair small.json --now small.yaml --lost A").exit_code == 2
+    twins = (folder / "small.json").read_text().replace('"B-2"', '"B-1"')
+    (folder / "twins.json").write_text(twins)
+    done = run("repair twins.json --now small.yaml")
+    assert done.exit_code == 2 and "several servers named 'B-1'" in done.stderr
 
 
 # A simulation
@@ -240,6 +244,8 @@ def test_a_trace_and_what_a_cache_is_for(folder):
     assert run(huge).exit_code in (1, 2) and loaded(run(f"{huge} --reject").stdout).rejected > 0
     named = loaded(run("simulate plan.json --trace azure_conv --count 30 --rate 0.1 --json").stdout)
     assert len(named.arrivals) == 30
+    other = "simulate plan.json --trace azure_conv --count 30 --rate 0.1 --seed 5 --json"
+    assert (loaded(run(other).stdout).arrivals.client != named.arrivals.client).any()
 
 
 def test_a_repaired_plan_is_simulated(folder):

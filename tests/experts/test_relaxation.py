@@ -13,8 +13,11 @@ from serving_or import experts
 from serving_or.experts.model import Problem, Schedule, latency, water_level
 from serving_or.experts.relaxation import (
     Relaxation,
+    _chains,
     _cover,
     _never,
+    _solve_chains,
+    _sums,
     budgeted_conjugate,
     conjugate,
     lower_bound,
@@ -23,6 +26,7 @@ from serving_or.experts.relaxation import (
     step_bound,
 )
 from tests.instances import EIGHT_STEPS, best_schedule, problems
+from tests.long import cases
 
 load = st.one_of(
     st.integers(0, 9).map(float), st.floats(1e-9, 1e6), st.sampled_from([0.0, 1e-12, 1e12])
@@ -437,3 +441,56 @@ def test_a_relaxation_that_contradicts_itself_cannot_be_built(change, message):
 def test_front_door():
     assert experts.relax is relax and "gap" in relax(Problem([[1.0, 2.0]], 1)).summary()
     assert "best at" in price_of_a_level(3.0, 2)
+
+
+def over_scales(seed):
+    "Six kinds of loads in any unit, any price, silent steps, ties, whole and fractional starts."
+    g = np.random.default_rng(seed)
+    T, m, k = int(g.integers(1, 13)), int(g.integers(1, 9)), int(g.integers(0, 20))
+    kinds = [
+        g.exponential(1, (T, m)),
+        np.exp(2 * g.normal(size=(T, m))),
+        g.integers(0, 5, (T, m)),
+        10 ** g.uniform(-6, 6, (T, m)),
+        g.exponential(1, (T, m)) * (g.random((T, m)) < 0.4),
+        np.exp(np.cumsum(0.3 * g.normal(size=(T, m)), axis=0)),
+    ]
+    loads = np.where(g.random((T, 1)) < 0.1, 0.0, kinds[g.integers(6)])
+    unit, price = 10.0 ** g.uniform([-12, -6], [12, 6])
+    whole, parts = np.bincount(g.integers(0, m, k), minlength=m), k * g.dirichlet(np.full(m, 0.5))
+    start = [None, whole, parts][g.integers(3)]
+    return Problem(unit * loads, k, unit * price * (loads.mean() or 1.0), start)
+
+
+def test_no_scale_stalls_it():
+    seeds = range(cases(9000))
+    open_ = [seed for seed in seeds if relax(over_scales(seed)).status != "optimal"]
+    print(f"relaxation: {len(seeds)} random problems, {len(open_)} without a proof to 1e-6")
+    assert not open_
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_chains_and_their_sums_against_dense_inverses(seed):
+    g = np.random.default_rng(seed)
+    T, m = int(g.integers(1, 8)), int(g.integers(1, 5))
+    kappa, own = 10.0 ** g.uniform(-3, 3, (T, m)), 10.0 ** g.uniform(-2, 2, (T, m))
+    q, a = g.random((T, m)), g.normal(size=(T, m))
+    below = np.vstack([kappa[1:], np.zeros((1, m))])
+    factors, expected = _chains(kappa, own), np.zeros((2, T, 2, T))
+    x = _solve_chains(*factors, a)
+    for i in range(m):
+        H = np.diag((kappa + below + own)[:, i])
+        H -= np.diag(kappa[1:, i], 1) + np.diag(kappa[1:, i], -1)
+        size = np.abs(H) @ np.abs(x[:, i]) + np.abs(a[:, i])
+        assert np.all(np.abs(H @ x[:, i] - a[:, i]) <= 1e-12 * size)
+        W, Q = np.linalg.inv(H), np.diag(q[:, i])
+        expected += np.array([[Q @ W @ Q, Q @ W], [W @ Q, W]]).transpose(0, 2, 1, 3)
+    assert np.allclose(_sums(*factors, q), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_time_at_all_still_gives_a_bound(seed):
+    p = over_scales(seed)
+    short, full = relax(p, time_limit=0), relax(p)
+    assert short.bound <= full.value * (1 + 1e-9) and full.bound <= short.value * (1 + 1e-9)
+    assert short.bound >= water_level(p.loads, p.extra).sum() * (1 - 1e-9)
