@@ -16,6 +16,7 @@ from serving_or.experts import hindsight
 from serving_or.experts.certificate import run
 from serving_or.experts.hindsight import (
     Glue,
+    closing_in,
     configurations,
     count_optima,
     dynamic_program,
@@ -681,6 +682,9 @@ def test_a_claim_above_the_cost_is_left_out():
     for word, answer in claims.items():
         s = hindsight._answer(p, never, lowest, [40.0], word, Clock(None))
         assert (pytest.approx(s.bound), s.status) == answer
+        assert s.trusted == (word in (48.0, cost)) == ("word" in s.summary())
+    assert not hindsight._answer(p, never, lowest, [40.0], 39.0, Clock(None)).trusted
+    assert not hindsight._answer(p, never, lowest, [cost], cost, Clock(None)).trusted
 
 
 def enumerated_optima(problem):
@@ -777,3 +781,5 @@ def test_labels_come_along(large):
 def test_live_example_takes_every_corner():
     for w, spike, shift in product((0.5, 3.5), (0, 3), (False, True)):
         assert "hindsight" in hindsight_of_a_spike(w, spike, shift)
+    for kind, w, windows in product(("zipf", "bursts"), (1.0, 8.0), (0, 13)):
+        assert "integrality" in closing_in(kind, w, windows)
