@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['OFFER', 'ENDLESS', 'STAY', 'PACKING', 'FULL', 'UNKNOWN', 'FARTHEST', 'STEP', 'MOST_KEPT', 'DEVICE', 'MOST_TOKENS',
-           'DTYPES', 'QUANTS', 'PEER', 'WHO', 'HEAD', 'OPTIONS', 'NEEDED', 'offers', 'petals_bp', 'should_move',
+           'DTYPES', 'QUANTS', 'PEER', 'HUB', 'WHO', 'HEAD', 'OPTIONS', 'NEEDED', 'offers', 'petals_bp', 'should_move',
            'rebalance', 'PetalsRouting', 'PetalsThroughput', 'pooled', 'one_by_one', 'petals', 'Launch',
            'launch_commands', 'pool_tokens', 'read_launch']
 
@@ -602,6 +602,7 @@ MOST_TOKENS = 10**12
 DTYPES, QUANTS = ("auto", "bfloat16", "float16", "float32"), ("none", "int8", "nf4")
 # a multiaddress: protocols with their values, a port, and who is there
 PEER = re.compile(r"(/[\w.:-]+)*/(tcp|udp)/(\d{1,5})(/[\w.:-]+)*")
+HUB = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?", re.ASCII)  # a name that is no folder
 WHO = re.compile(r".*/p2p/[1-9A-HJ-NP-Za-km-z]{32,64}")
 
 
@@ -634,7 +635,7 @@ class Launch(Record):
     Parameters
     ----------
     model : str
-        A name such as ``bigscience/bloom``, or a folder.
+        A name such as ``bigscience/bloom``, or a folder, with a ``dht_prefix``.
     start, end : int
         The blocks ``start`` to ``end - 1``, counted from 0.
     attn_cache_tokens : int
@@ -718,6 +719,11 @@ class Launch(Record):
             )
         if self.dht_prefix is not None and set(_plain(self.dht_prefix, "dht_prefix")) & set(". "):
             raise ValueError(f"dht_prefix is {self.dht_prefix!r}; it must have no dot and no space")
+        if self.dht_prefix is None and not HUB.fullmatch(self.model):
+            raise ValueError(
+                f"model {self.model!r} is a folder, which has no name among the peers; give a"
+                " dht_prefix"
+            )
 
     @property
     def arguments(self) -> list[str]:

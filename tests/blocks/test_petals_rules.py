@@ -427,7 +427,7 @@ def test_whole_tokens_are_rounded_up_where_the_chains_need_it():
 
 def test_lines_keep_one_word_one_word_in_a_shell():
     for model in ("a b", "it's; rm -rf $HOME", '"`x`$(y)', "ümlaut/модель", "../odd|>&"):
-        line = Launch(model, 0, 3, **NEEDED).line
+        line = Launch(model, 0, 3, **NEEDED, dht_prefix="m").line
         assert read_launch(line).model == model == shlex.split(line)[3]
         show = subprocess.run(
             ["sh", "-c", f'printf "%s\\n" {line.removeprefix("python ")}'],
@@ -436,6 +436,18 @@ def test_lines_keep_one_word_one_word_in_a_shell():
             check=True,
         )
         assert show.stdout.splitlines() == shlex.split(line)[1:]
+
+
+@pytest.mark.parametrize("folder", ["/m", "./m", "../m", "a/b/m", "m/", "a b", "~/m", "."])
+def test_a_folder_needs_a_name_among_the_peers(folder):
+    "PETALS makes one from a name on the hub, and stops where it has to make one from a folder."
+    with pytest.raises(ValueError, match="is a folder.*dht_prefix"):
+        Launch(folder, 0, 3, **NEEDED)
+    line = Launch(folder, 0, 3, **NEEDED, dht_prefix="m").line
+    with pytest.raises(ValueError, match="is a folder"):
+        read_launch(line.replace(" --dht_prefix m", ""))
+    for name in ("m", "bigscience/bloom", "meta-llama/Llama-2-70b.x"):
+        assert Launch(name, 0, 3, **NEEDED).dht_prefix is None
 
 
 def changed(old, new):

@@ -110,6 +110,8 @@ def test_a_folder_needs_a_prefix(tmp_path):
     line = lines_of(plan, MODEL, [PEER])[0].replace(" --dht_prefix tiny", "")
     (parsed,), (served,) = (asked([line], tmp_path, *flags) for flags in ((), ("--server",)))
     assert "parsed" in parsed and "NoneType" in served["refused"]
+    with pytest.raises(ValueError, match="is a folder"):
+        read_launch(line)
 
 
 def test_the_swarm_says_what_the_model_says(found):
