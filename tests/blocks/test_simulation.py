@@ -344,6 +344,17 @@ def test_after_a_change_they_stand_in_the_order_of_arrival(router):
     assert again.tolist() == [3] and begin[1] == run.end[0] == 10
 
 
+def test_who_loses_a_server_is_first_in_line():
+    # room for two on A, for one each on B and C; all tokens alike
+    c = Cluster(1, 1, 1, memory=[3, 2, 2], tau=1, rtt=[0, 1, 5])
+    here = lambda *m: Placement([1, 1, 1], list(m))
+    a = Arrivals([0, 0, 0, 1], prompt=0, output=4)
+    # at 2 A is lost, and C comes: the last to come stands behind both who were on A
+    run = simulate(c, here(1, 1, 0), a, WithRoom(), churn=[Change(2, here(0, 1, 1))])
+    assert [run.start[run.request == i].tolist() for i in range(4)] == [[0, 2], [0, 8], [0], [12]]
+    assert run.tokens[run.request < 2].tolist() == [2, 2, 2, 2]
+
+
 def test_without_a_chain_requests_wait_for_the_next_change():
     none = Placement([1, 3, 3], [2, 0, 0])
     run = simulate(
@@ -476,6 +487,28 @@ def test_a_run_that_was_changed_is_refused(field, at, value, error):
         replace(run, **{field: changed})
 
 
+def test_a_leg_beyond_the_loss_of_its_server_is_refused():
+    run = simulate(TWINS, BOTH, Arrivals([0], 1, 3))
+    with pytest.raises(BadPlan, match="request 0 goes on beyond 100 on servers that lost"):
+        replace(run, changes=[Change(100, BOTH, lost=[1])])
+    # what is started anew before, at its end, or elsewhere does not matter
+    for change in (Change(0, BOTH, [1]), Change(240, BOTH, [1]), Change(100, BOTH, [2])):
+        assert replace(run, changes=[change]).total.tolist() == [240]
+
+
+def test_times_of_later_tokens_need_two_tokens():
+    run = simulate(ONE, TILED, Arrivals([0, 0, 500], 1, [1, 2, 3]))
+    np.testing.assert_array_equal(run.tpot, [np.nan, 80, 80])
+
+
+@pytest.mark.parametrize("far", ["rtt", "prefill_rtt"])
+def test_a_router_that_goes_where_nobody_can_is_refused(far):
+    trips = {"rtt": [[1, 1]], "prefill_rtt": [[1, 1]]} | {far: [[np.inf, 1]]}
+    c = Cluster(1, 1, 1, memory=[9, 9], tau=1, prefill_tau=1, **trips)
+    with pytest.raises(BadPlan, match="cannot reach"):
+        simulate(c, Placement([1, 1], [1, 1]), Arrivals([0], 0, 3), Says(Chain(0, (0,), (1,))))
+
+
 def test_an_overfull_run_is_refused_though_its_times_are_right():
     run = simulate(ONE, TILED, Arrivals([0, 5, 10], 1, 3))
     early = {"start": [0, 5, 10], "stop": [240, 245, 250], "first": [80, 85, 90]}
@@ -528,3 +561,13 @@ def test_unstable_is_said_where_it_is_true():
         for seed in range(5):
             run = simulate(ONE, TILED, Arrivals.poisson(rate, 1000, 1, 20, seed=seed))
             assert run.unstable == unstable == ("unstable" in run.summary())
+
+
+def test_a_burst_that_passes_is_not_called_unstable():
+    calm = 2000.0 * np.arange(250)
+    a = Arrivals(np.sort(np.append(calm, np.full(50, calm[160]))), 1, 20)
+    run = simulate(ONE, TILED, a)
+    growth = np.polyfit(a.arrival / a.arrival[-1], run.wait, 1)[0]
+    # on the whole the wait rises, but at the end it is gone
+    assert growth > (run.total - run.wait).mean() and not run.wait[-20:].any()
+    assert not run.unstable
