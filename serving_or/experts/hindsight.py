@@ -458,9 +458,9 @@ def optimum(
     Dynamic programming when there are few placements. Otherwise `Certificate` and the simple
     policies, the level-chain program in glued windows and up to 20,000 events as a whole, else
     `relax` where it is quick; rounded at many thresholds and priced by Belady's rule, local search,
-    integer programs of windows, and up to 20,000 events branch and bound. The largest bound counts. Bounds
-    of linear programs are recomputed from multipliers; those of integer programs are the solver's
-    word, and where one of them is the largest, ``trusted`` says so.
+    integer programs of windows, and up to 20,000 events branch and bound. The largest bound counts.
+    Bounds of linear programs are recomputed from multipliers; those of integer programs are the
+    solver's word, and where one of them is the largest, ``trusted`` says so.
 
     Examples
     --------
