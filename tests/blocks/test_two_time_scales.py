@@ -169,6 +169,35 @@ def test_equal_lengths_are_a_trace_too():
     assert abs(in_time.requests - plain.requests) <= 2
 
 
+def test_a_given_rate_stretches_the_trace():
+    cluster = scatter(load_topology("bellcanada"), seed=0)
+    a = Arrivals.poisson(0.5, 2000, seed=3)
+    slow = Arrivals(a.arrival * 4, a.prompt, a.output)
+    for seen_by in ("arrivals", "time"):
+        more = {"quantile": 0.9, "seen_by": seen_by}
+        found = design_capacity(cluster, a.rate, arrivals=slow, **more)
+        assert found.requests == design_capacity(cluster, arrivals=a, **more).requests
+        assert found.requests > design_capacity(cluster, arrivals=slow, **more).requests
+
+
+def test_crowds_beyond_all_measure():
+    tiny = Cluster(4, 4, 1, memory=[16, 12, 12], tau=[10, 20, 20], rtt=[10, 10, 10])
+    for rate in (1e9, 1e15):
+        found = design_capacity(tiny, rate, output=20, quantile=0.99)
+        assert found.capped and found.requests == 4
+    assert poisson_quantile(1e12, 0.99) == pytest.approx(1e12 + 2.3263 * 1e6, abs=1e3)
+    assert poisson_share(3, 0) == 1
+    assert poisson_share(2, 3.0) == pytest.approx((1 + 3 + 4.5) * np.exp(-3))
+
+
+def test_lengths_must_fit_the_cluster():
+    cluster = Cluster(4, 4, 1, memory=[16, 12], tau=[10, 20], rtt=[10, 10])
+    with pytest.raises(ValueError, match="would take less than no time"):
+        design_capacity(cluster, arrivals=Arrivals([0, 1], 1, 1), lengths=Lengths(4, 100, 1.0))
+    with pytest.raises(ValueError, match="tau_slope has shape"):
+        design_capacity(cluster, 1, lengths=Lengths(4, 1, [1, 2, 3]))
+
+
 @pytest.mark.parametrize(
     "given, said",
     [
@@ -196,6 +225,8 @@ def test_bad_input(given, said):
 def test_bad_sizes():
     with pytest.raises(ValueError, match="time is 0.0 for a request; it must be above 0"):
         present_at_once(Arrivals([0, 1], 1, 1), [0, 1])
+    with pytest.raises(ValueError, match=r"time has shape \(3,\); it must be one number or"):
+        present_at_once(Arrivals([0, 1], 1, 1), [1, 1, 1])
     with pytest.raises(ValueError, match="time is 0 for all"):
         size_biased([1, 2], [0, 0])
     with pytest.raises(ValueError):
