@@ -217,6 +217,10 @@ def test_lengths_must_fit_the_cluster():
         ({"seen_by": "me"}, "seen_by is 'me'"),
         ({"arrivals": Arrivals([], 1, 1)}, "arrivals is empty"),
         ({"arrivals": Arrivals([0, 0], 1, 1), "rate": None}, "rate is nan"),
+        (
+            {"arrivals": Arrivals([5, 5], 1, 1), "quantile": 0.9, "seen_by": "time"},
+            "arrivals all come at one time",
+        ),
         ({"arrivals": Arrivals([0], 1, 1, 3)}, r"client\[0\] is 3"),
         ({"arrivals": [1, 2]}, "arrivals is of type list"),
     ],
