@@ -338,6 +338,7 @@ def _load(cluster, rate, output, arrivals, lengths, safety, quantile, seen_by) -
         of_the_cluster(cluster, arrivals)
     rate = number(arrivals.rate if rate is None else rate, "rate", above=0)
     if arrivals is not None and arrivals.rate > 0:
+        # as dense as the rate says
         arrivals = replace(arrivals, arrival=arrivals.arrival * (arrivals.rate / rate))
     output = whole(output, "output", least=1) if arrivals is None else arrivals.output
     if lengths is None:
@@ -347,6 +348,8 @@ def _load(cluster, rate, output, arrivals, lengths, safety, quantile, seen_by) -
     share = None if quantile is None else number(quantile, "quantile", above=0, most=1)
     if share == 1 and arrivals is None:
         raise ValueError("quantile is 1; a Poisson process has no largest number present")
+    if share is not None and seen_by == "time" and arrivals is not None and not arrivals.rate > 0:
+        raise ValueError("arrivals all come at one time; a share of the time needs a longer span")
     return _Load(
         rate / A_SECOND[cluster.time_unit],
         arrivals,

@@ -40,7 +40,10 @@ def runs(draw, most=12):
     memory = [3.0 * k + s for k, s in zip(m, spare)]
     memory[0] += 7 * L
     prompts = {"prefill_tau": rows(n), "prefill_rtt": [rows(n) for _ in range(C)]}
-    cluster = Cluster(L, 3, 1, memory, rows(n), [rows(n) for _ in range(C)], **prompts)
+    # caches of all blocks alike, or not
+    shares = st.lists(st.sampled_from([1, 2, 4]), min_size=L, max_size=L)
+    cache = draw(st.one_of(st.just(1), shares))
+    cluster = Cluster(L, 3, cache, memory, rows(n), [rows(n) for _ in range(C)], **prompts)
     count = draw(st.integers(0, most))
     column = lambda of: draw(st.lists(of, min_size=count, max_size=count))
     gaps, prompt = column(st.integers(0, 20)), column(st.integers(0, 4))
@@ -79,12 +82,15 @@ class Plain:
         return first + (self.a.output[i] - 1) * later
 
     def has_room(self, i, way, when):
-        u = self.a.tokens[i]
+        u, take = self.a.tokens[i], lambda x, e: float(self.c.cached(x, e))
         for j, x, e in way:
             held = sum(
-                v * k for end, v, other in self.accepted for q, k in other if q == j and end > when
+                v * take(x, e)
+                for end, v, other in self.accepted
+                for q, x, e in other
+                if q == j and end > when
             )
-            if held + u * (e - x) > self.room[j]:
+            if held + u * take(x, e) > self.room[j]:
                 return False
         return True
 
@@ -92,7 +98,7 @@ class Plain:
         later = sorted({now, *(end for end, _, _ in self.accepted if end > now)})
         start = next(t for t in later if self.has_room(i, way, t))
         end = start + self.time(i, way)
-        self.accepted.append((end, self.a.tokens[i], [(j, e - x) for j, x, e in way]))
+        self.accepted.append((end, self.a.tokens[i], way))
         self.total[i] = end - self.a.arrival[i]
 
     def best(self, i, ways):

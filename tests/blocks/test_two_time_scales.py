@@ -9,7 +9,7 @@ from scipy.stats import poisson
 from serving_or.blocks.cluster import Cluster, scatter
 from serving_or.blocks.conservative_greedy import cg_bprr, largest_requests
 from serving_or.blocks.designs import sweep
-from serving_or.blocks.plan import NoRoute, Placement
+from serving_or.blocks.plan import NoRoute, Placement, request_time
 from serving_or.blocks.simulation import Arrivals, Lengths, simulate
 from serving_or.blocks.two_time_scales import (
     ExactWait,
@@ -39,7 +39,8 @@ class Against:
     def costs(self, pool, request, way):
         "With waits added, and with the longest one."
         hop, block = pool.times(request)
-        waits = [pool.from_time(j, (e - x) * request.units) - pool.time for j, x, e in way]
+        take = pool.cluster.cached
+        waits = [pool.from_time(j, take(x, e) * request.units) - pool.time for j, x, e in way]
         alone = sum(hop[j] + block[j] * (e - x) for j, x, e in way)
         return np.array([sum(waits) + alone, max(waits) + alone])
 
@@ -136,6 +137,10 @@ def test_the_design_is_consistent_and_the_first_one(method, name, rate):
     assert found.tried[-1][1] <= found.tried[-1][0] == found.requests
     assert found.mean == pytest.approx(rate / 1000 * found.time)
     assert found.requests >= round(found.mean + found.mean**0.5)
+    times = [request_time(cluster, chain, 128) for chain in found.plan.chains]
+    assert found.time == pytest.approx(
+        np.average(times, weights=[chain.count for chain in found.plan.chains])
+    )
     # more safety is not less room
     assert design_capacity(cluster, rate, method=method, safety=2).requests >= found.requests
     assert (
@@ -212,6 +217,10 @@ def test_lengths_must_fit_the_cluster():
         ({"seen_by": "me"}, "seen_by is 'me'"),
         ({"arrivals": Arrivals([], 1, 1)}, "arrivals is empty"),
         ({"arrivals": Arrivals([0, 0], 1, 1), "rate": None}, "rate is nan"),
+        (
+            {"arrivals": Arrivals([5, 5], 1, 1), "quantile": 0.9, "seen_by": "time"},
+            "arrivals all come at one time",
+        ),
         ({"arrivals": Arrivals([0], 1, 1, 3)}, r"client\[0\] is 3"),
         ({"arrivals": [1, 2]}, "arrivals is of type list"),
     ],
