@@ -481,6 +481,38 @@ def churn_calls():
     }
 
 
+def group_calls():
+    "The doors of servers that share blocks."
+    c, net = servers(), blocks.Fabric(np.full((3, 3), 0.8), 0.1)
+    search = {"cluster": c, "requests": [1, 1], "fabric": net, "sizes": [1, 2]}
+    search |= {"time_limit": TIME_LIMIT, "verbose": False}
+    found = blocks.plan_groups(c, [1, 1], net)
+    reduce = {"transfer": 0.1, "way": "ring", "overhead": 0.5}
+    return {
+        "blocks.all_reduce": (blocks.all_reduce, {"p": 3, "rtt": 2.0} | reduce),
+        "blocks.Fabric": (blocks.Fabric, {"rtt": np.ones((3, 3)), "prompt": 9} | reduce),
+        "blocks.shares_of": (
+            blocks.shares_of,
+            {"cluster": c, "servers": [0, 2], "by": "compute"},
+        ),
+        "blocks.grouped": (
+            blocks.grouped,
+            {"cluster": c, "groups": [[2, 0]], "fabric": net, "shares": [[0.5, 0.5]]},
+        ),
+        "blocks.break_even_rtt": (
+            blocks.break_even_rtt,
+            {"rtt": 9.0, "tau": 3.0, "blocks": 6, "servers": 2} | reduce,
+        ),
+        "blocks.group_bound": (blocks.group_bound, search | {"tolerance": 1e-6}),
+        "blocks.plan_groups": (blocks.plan_groups, search | {"method": "search"}),
+        "blocks.GroupedPlan": (
+            blocks.GroupedPlan,
+            {"cluster": c, "fabric": net, "groups": found.groups, "shares": found.shares}
+            | {"plan": found.plan, "bound": 0.0, "status": "feasible"},
+        ),
+    }
+
+
 def petals_calls():
     "The doors of the chapter on PETALS' rules."
     joining = {"speed": [9.0, 5, 5], "network": 7.0, "order": [2, 0, 1]}
@@ -961,6 +993,7 @@ def calls():
                 {"cluster": c, "requests": R, "time_limit": TIME_LIMIT},
             ),
             **petals_calls(),
+            **group_calls(),
             **churn_calls(),
             **simulation_calls(),
             **chain_calls(),
@@ -1267,7 +1300,7 @@ def test_every_solver_keeps_every_limit(name, time_limit, n):
     "By the smaller of wall and processor time; an answer, or an error that is documented."
     c, demand, plan = scattered(n)
     known = {"cluster": c, "requests": demand, "plan": plan, "start": plan}
-    known["placement"] = plan.placement
+    known |= {"placement": plan.placement, "fabric": blocks.Fabric(np.ones((c.n, c.n)))}
     door = getattr(blocks, name)
     arguments = {a: known[a] for a in inspect.signature(door).parameters if a in known}
     wall, processor = time.perf_counter(), time.process_time()

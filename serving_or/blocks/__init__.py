@@ -48,6 +48,16 @@ from .server_chains import (
     plan_chains,
 )
 from .simulation import Arrivals, Change, Fastest, Lengths, Run, WithRoom, simulate
+from .tensor_parallel import (
+    Fabric,
+    GroupedPlan,
+    all_reduce,
+    break_even_rtt,
+    group_bound,
+    grouped,
+    plan_groups,
+    shares_of,
+)
 from .two_time_scales import DesignCapacity, ExactWait, WaitingPenalised, design_capacity
 
 # in the order in which one meets them
@@ -132,6 +142,14 @@ __all__ = [
     "plan_anew",
     "compare_policies",
     "Comparison",
+    "all_reduce",
+    "Fabric",
+    "shares_of",
+    "grouped",
+    "break_even_rtt",
+    "group_bound",
+    "plan_groups",
+    "GroupedPlan",
     "Infeasible",
     "NotFound",
     "TooLarge",

@@ -466,7 +466,9 @@ class Pool:
         more = request.prompt - sizes.prompt
         trip = c.prompt_rtt[request.client] + sizes.rtt_slope * more
         block = c.prompt_tau + sizes.tau_slope * more
-        hop = trip + (later * c.rtt[request.client] if later else 0.0)
+        rtt = c.rtt[request.client]
+        # out of reach is out of reach, also for requests of one token
+        hop = trip + np.where(np.isinf(rtt), rtt, later * np.where(np.isinf(rtt), 0.0, rtt))
         return hop, block + later * c.tau
 
     def room(self, request: Request) -> np.ndarray:
@@ -589,7 +591,16 @@ class Routing:
 
 # %% ../../nbs/blocks/14_simulation.ipynb #ee7f1c2b
 class Fastest(Routing):
-    """A router that takes the chain with the least time of its own, whoever else is on it."""
+    """A router that takes the chain with the least time of its own, whoever else is on it.
+
+    Examples
+    --------
+    >>> from serving_or.blocks import Arrivals, Cluster, Placement, Fastest, simulate
+    >>> c = Cluster(2, 1, 1, memory=[2, 2, 4], tau=[10, 10, 25], rtt=[0, 0, 0])
+    >>> two = Arrivals([0, 10], prompt=0, output=10)
+    >>> simulate(c, Placement([1, 2, 1], [1, 1, 2]), two, Fastest()).total.tolist()
+    [200.0, 390.0]
+    """
 
     def choose(self, pool: Pool, request: Request) -> Chain:
         """The chain of a request; it starts as soon as all its servers have room."""
@@ -599,6 +610,14 @@ class Fastest(Routing):
 class WithRoom(Routing):
     """A router that takes the chain with the least time among those with room now; where there is
     none, the request stays in the queue.
+
+    Examples
+    --------
+    >>> from serving_or.blocks import Arrivals, Cluster, Placement, WithRoom, simulate
+    >>> c = Cluster(2, 1, 1, memory=[2, 2, 4], tau=[10, 10, 25], rtt=[0, 0, 0])
+    >>> two = Arrivals([0, 10], prompt=0, output=10)
+    >>> simulate(c, Placement([1, 2, 1], [1, 1, 2]), two, WithRoom()).total.tolist()
+    [200.0, 500.0]
     """
 
     def choose(self, pool: Pool, request: Request) -> Chain | None:
@@ -623,6 +642,11 @@ class Change(Record):
         server that is gone.
     lost : sequence of int
         Servers whose caches are lost though their spans stay: those that were started anew.
+
+    Examples
+    --------
+    >>> Change(5, Placement([1, 2], [1, 0]), lost=[0]).hit(Placement([1, 2], [1, 1])).tolist()
+    [True, True]
     """
 
     time: float
@@ -1250,7 +1274,7 @@ def simulate(
     of_the_cluster(cluster, arrivals)
     if lengths is None:
         lengths = Lengths(max(int(arrivals.tokens.max(initial=1)), 1))
-    _slopes_fit(cluster, lengths, int(arrivals.prompt.min()) if len(arrivals) else 0)
+    slopes_fit(cluster, lengths, int(arrivals.prompt.min()) if len(arrivals) else 0)
     router = _checked_router(router)
     loop = _Loop(cluster, placement, arrivals, router, changes, lengths, bool(reject))
     with progress(verbose, "simulate") as line:
@@ -1321,7 +1345,7 @@ def of_the_cluster(cluster: Cluster, arrivals: Arrivals) -> None:
         )
 
 
-def _slopes_fit(cluster: Cluster, lengths: Lengths, shortest: int) -> None:
+def slopes_fit(cluster: Cluster, lengths: Lengths, shortest: float) -> None:
     "Slopes are one number, or one for each server, and leave the shortest prompt a time."
     fewer = max(lengths.prompt - shortest, 0.0)
     for name, time in (("tau_slope", cluster.prompt_tau), ("rtt_slope", cluster.prompt_rtt)):
@@ -1333,7 +1357,7 @@ def _slopes_fit(cluster: Cluster, lengths: Lengths, shortest: int) -> None:
             )
         if (time * (1 + 1e-9) < slope * fewer).any():
             raise ValueError(
-                f"{name} is {slope}; a prompt of {shortest} tokens would take less than no time,"
+                f"{name} is {slope}; a prompt of {shortest:g} tokens would take less than no time,"
                 f" where one of {lengths.prompt:g} takes {time.min():g}"
             )
 

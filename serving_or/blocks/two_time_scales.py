@@ -9,7 +9,7 @@ __all__ = ['poisson_share', 'DesignCapacity', 'present_at_once', 'size_biased', 
 # %% ../../nbs/blocks/15_two_time_scales.ipynb #12eb3cec
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from math import lgamma, log, sqrt
+from math import sqrt
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,7 @@ from serving_or.blocks.simulation import (
     Routing,
     of_the_cluster,
     simulate,
+    slopes_fit,
     times_on,
 )
 from serving_or.tools.answers import (
@@ -63,12 +64,9 @@ def poisson_share(requests: int, mean: float) -> float:
     >>> round(poisson_share(30, 25), 3)
     0.863
     """
-    R, mean = whole(requests, "requests"), number(mean, "mean", least=0)
-    if mean == 0:
-        return 1.0
-    n = np.arange(R + 1)
-    logs = n * log(mean) - mean - np.array([lgamma(k + 1.0) for k in n])
-    return float(min(np.exp(logs).sum(), 1.0))
+    from scipy.special import pdtr
+
+    return float(pdtr(whole(requests, "requests"), number(mean, "mean", least=0)))
 
 # %% ../../nbs/blocks/15_two_time_scales.ipynb #04a50c00
 @dataclass(frozen=True, eq=False)
@@ -86,7 +84,7 @@ class DesignCapacity(Record):
     time : float
         T, mean time of a request on the chains of the plan, in the cluster's unit.
     tokens : float
-        Tokens that a cache is reserved for.
+        Tokens that a cache is reserved for; 1, which stands for a request, where nobody said.
     capped : bool
         Whether more were asked for than the method can place.
     tried : sequence of (int, int)
@@ -203,6 +201,8 @@ def present_at_once(arrivals: Arrivals, time: Any) -> tuple[np.ndarray, np.ndarr
     ([1, 2, 1], [0.25, 0.5, 0.25])
     """
     a, T = arrivals.arrival, finite(time, "time")
+    if T.shape not in ((), a.shape):
+        raise ValueError(f"time has shape {T.shape}; it must be one number or have {a.shape}")
     if (T <= 0).any():
         raise ValueError(f"time is {T.min()} for a request; it must be above 0")
     end = np.sort(a + T)
@@ -256,7 +256,7 @@ def design_capacity(
     ----------
     cluster : Cluster
     rate : float, optional
-        Requests a second; that of the arrivals when not given.
+        Requests a second; that of the arrivals when not given, else their time is stretched to it.
     output : int
         Tokens that each generates, where no arrivals are given.
     arrivals : Arrivals, optional
@@ -277,8 +277,8 @@ def design_capacity(
     Returns
     -------
     DesignCapacity
-        |R| is the first design, from 1 on, that asks for no more than itself; when that is more
-        than the method can place, the largest that it can.
+        |R| is the first design in turn, from 1 on, that asks for no more than itself; when one asks
+        for more than the method can place, the largest that it can.
 
     Raises
     ------
@@ -336,16 +336,22 @@ def _load(cluster, rate, output, arrivals, lengths, safety, quantile, seen_by) -
         if not len(arrivals):
             raise ValueError("arrivals is empty; it must have a request at least")
         of_the_cluster(cluster, arrivals)
-    rate = arrivals.rate if rate is None else number(rate, "rate", above=0)
+    rate = number(arrivals.rate if rate is None else rate, "rate", above=0)
+    if arrivals is not None and arrivals.rate > 0:
+        # as dense as the rate says
+        arrivals = replace(arrivals, arrival=arrivals.arrival * (arrivals.rate / rate))
     output = whole(output, "output", least=1) if arrivals is None else arrivals.output
     if lengths is None:
         lengths = Lengths(1) if arrivals is None else Lengths(int(arrivals.tokens.max()))
+    slopes_fit(cluster, lengths, lengths.prompt if arrivals is None else arrivals.prompt.min())
     prompt = lengths.prompt if arrivals is None else arrivals.prompt
     share = None if quantile is None else number(quantile, "quantile", above=0, most=1)
     if share == 1 and arrivals is None:
         raise ValueError("quantile is 1; a Poisson process has no largest number present")
+    if share is not None and seen_by == "time" and arrivals is not None and not arrivals.rate > 0:
+        raise ValueError("arrivals all come at one time; a share of the time needs a longer span")
     return _Load(
-        number(rate, "rate", above=0) / A_SECOND[cluster.time_unit],
+        rate / A_SECOND[cluster.time_unit],
         arrivals,
         prompt,
         output,
@@ -383,6 +389,14 @@ class WaitingPenalised(Routing):
     -----
     Waits are added up, though they pass at the same time; so the cost bounds the request's time
     from above.
+
+    Examples
+    --------
+    >>> from serving_or.blocks import Arrivals, Cluster, Placement, WaitingPenalised, simulate
+    >>> c = Cluster(2, 1, 1, memory=[2, 2, 4], tau=[10, 10, 25], rtt=[0, 0, 0])
+    >>> two = Arrivals([0, 10], prompt=0, output=10)
+    >>> simulate(c, Placement([1, 2, 1], [1, 1, 2]), two, WaitingPenalised()).total.tolist()
+    [200.0, 500.0]
     """
 
     def choose(self, pool: Pool, request: Request) -> Chain:
@@ -401,6 +415,14 @@ class ExactWait(Routing):
     -----
     For each wait W in turn, from the shortest, the cheapest chain over steps that wait at most W;
     until W alone, and the cheapest chain of all, take as long as the best found.
+
+    Examples
+    --------
+    >>> from serving_or.blocks import Arrivals, Cluster, Placement, ExactWait, simulate
+    >>> c = Cluster(2, 1, 1, memory=[2, 2, 4], tau=[10, 10, 25], rtt=[0, 0, 0])
+    >>> two = Arrivals([0, 10], prompt=0, output=10)
+    >>> simulate(c, Placement([1, 2, 1], [1, 1, 2]), two, ExactWait()).total.tolist()
+    [200.0, 390.0]
     """
 
     def choose(self, pool: Pool, request: Request) -> Chain:

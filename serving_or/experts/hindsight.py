@@ -456,11 +456,11 @@ def optimum(
     Notes
     -----
     Dynamic programming when there are few placements. Otherwise `Certificate` and the simple
-    policies, `relax` where it is quick, the level-chain program in glued windows and up to 20,000
-    events as a whole, rounded at many thresholds and priced by Belady's rule, local search, integer
-    programs of windows, and up to 20,000 events branch and bound. The largest bound counts. Bounds
-    of linear programs are recomputed from multipliers; those of integer programs are the solver's
-    word, and where one of them is the largest, ``trusted`` says so.
+    policies, the level-chain program in glued windows and up to 20,000 events as a whole, else
+    `relax` where it is quick; rounded at many thresholds and priced by Belady's rule, local search,
+    integer programs of windows, and up to 20,000 events branch and bound. The largest bound counts.
+    Bounds of linear programs are recomputed from multipliers; those of integer programs are the
+    solver's word, and where one of them is the largest, ``trusted`` says so.
 
     Examples
     --------
@@ -636,9 +636,13 @@ def _ascend(glue, begin, end, clock, keep=None):
 def _rolled(glue, clock):
     "A first pass, in which nothing is known of later steps: all u, as far as there was time."
     steps, first, u = glue.chain.problem.steps, glue.chain.first, np.zeros(glue.chain.events)
-    ahead = AHEAD if glue.chain.problem.extra < WIDE else 0
-    for begin in range(0, steps, WINDOW):
-        keep = min(begin + WINDOW, steps)
+    extra = glue.chain.problem.extra
+    ahead = AHEAD if extra < WIDE else 0
+    # a pass that is done in time proves more than half of a better one
+    expected = steps / WINDOW * PACE * ((WINDOW + ahead) * extra) ** 2
+    size = WINDOW if expected <= clock.left() else -(-WINDOW // 2)
+    for begin in range(0, steps, size):
+        keep = min(begin + size, steps)
         found = _ascend(glue, begin, min(keep + ahead, steps), clock, keep)
         if found is None:
             break
@@ -755,8 +759,8 @@ PAIR = 3e-9  # seconds for a pair of placements in a step of dynamic programming
 CELL = 1e-7  # seconds of the relaxation, times m T^2
 GRACE = 0.125  # seconds that first schedules, and the certificate, may take in any case
 # shares of the time that is left
-CERTIFIED, PLAYED, CONVEX, PROGRAM, SEARCHED, POLISHED = 0.1, 0.05, 0.25, 0.6, 0.2, 0.3
-CHUNKS = 0.6  # of the time, for long chains
+CERTIFIED, PLAYED, CONVEX, PROGRAM, SEARCHED, POLISHED = 0.1, 0.05, 0.5, 0.6, 0.35, 0.25
+WINDOWS, CHUNKS = 0.87, 0.6  # in place of PROGRAM and SEARCHED, for long chains
 CHUNK, BESIDE = 50, 20  # steps that are rounded at once, and steps after them that are looked at
 WHOLE, SHORT = 20_000, 3_000  # events up to which the program, and branch and bound, is not cut
 RISE, CLOSE = 1e-5, 1e-5  # relative: when a pass is not worth another; gap of integer windows
@@ -772,6 +776,7 @@ class _Known:
         self.depth = depths(chain, np.tile(whole_start(chain.problem), (chain.problem.steps, 1)))
         self.cost = price(chain, self.depth)
         self.bound = self.word = -np.inf
+        self.solved = False  # the whole program
 
     def offer(self, trials):
         "Take the cheapest of some depths, if it is better; whether it was."
@@ -849,30 +854,23 @@ def _cheaply(known, glue, clock):
     "What needs no program: the certificate, and the policies' schedules."
     chain = known.chain
     lowest = chain.latency(chain.lengths)
-    known.prove(_certified(chain.problem, lowest, _part(clock, CERTIFIED)))
-    known.offer(_simple_depths(chain, _part(clock, PLAYED)))
-
-
-def _convexly(known, glue, clock):
-    "The relaxation, where it takes a small part of the time."
-    p, share = known.chain.problem, CONVEX * clock.left()
-    if CELL * p.experts * p.steps**2 < share:
-        found = relax(p, time_limit=share)
-        known.prove(found.bound)
-        known.offer(depths(known.chain, np.floor(found.x + n / 10)) for n in range(1, 10))
+    few = 1.0 if chain.events <= WHOLE else 0.4
+    known.prove(_certified(chain.problem, lowest, _part(clock, few * CERTIFIED)))
+    known.offer(_simple_depths(chain, _part(clock, few * PLAYED)))
 
 
 def _linearly(known, glue, clock):
     "The linear program, in windows and, if it is not too long, as a whole."
     chain, steps = known.chain, known.chain.problem.steps
-    clock = Clock(PROGRAM * clock.left())
+    clock = Clock((PROGRAM if chain.events <= WHOLE else WINDOWS) * clock.left())
     known.u = _rolled(glue, clock)
     bound = glue.bound()
     known.prove(bound)
     found = None
     if chain.events <= WHOLE and not clock.over():
-        found = _ascend(glue, 0, steps, _part(clock, 0.5))
+        found = _ascend(glue, 0, steps, _part(clock, 0.8))
     if found is not None:
+        known.solved = True
         known.u = found.x[: chain.events]
         known.prove(chain.latency(0).sum() + found.bound)
         known.prove(glue.bound())
@@ -884,6 +882,15 @@ def _linearly(known, glue, clock):
         if bound - last <= RISE * abs(bound):
             break
     known.offer(threshold_depths(chain, known.u))
+
+
+def _convexly(known, glue, clock):
+    "The relaxation, where the program, which proves more, was not solved; if it is quick."
+    p, share = known.chain.problem, CONVEX * clock.left()
+    if not known.solved and CELL * p.experts * p.steps**2 < share:
+        found = relax(p, time_limit=share)
+        known.prove(found.bound)
+        known.offer(depths(known.chain, np.floor(found.x + n / 10)) for n in range(1, 10))
 
 
 def _rounded(known, glue, clock):
@@ -954,7 +961,7 @@ def _cheapest(chain, candidates):
 def _search(chain, clock, line, seed):
     "The best depths and bounds for a chain, in the time of the clock."
     known, glue = _Known(chain, line, seed), Glue(chain)
-    for stage in (_cheaply, _convexly, _linearly, _rounded, _polished, _branched):
+    for stage in (_cheaply, _linearly, _convexly, _rounded, _polished, _branched):
         # what is cheap is done in any case
         if stage is _cheaply or (known.is_open() and not clock.over()):
             stage(known, glue, clock)

@@ -40,7 +40,10 @@ def runs(draw, most=12):
     memory = [3.0 * k + s for k, s in zip(m, spare)]
     memory[0] += 7 * L
     prompts = {"prefill_tau": rows(n), "prefill_rtt": [rows(n) for _ in range(C)]}
-    cluster = Cluster(L, 3, 1, memory, rows(n), [rows(n) for _ in range(C)], **prompts)
+    # caches of all blocks alike, or not
+    shares = st.lists(st.sampled_from([1, 2, 4]), min_size=L, max_size=L)
+    cache = draw(st.one_of(st.just(1), shares))
+    cluster = Cluster(L, 3, cache, memory, rows(n), [rows(n) for _ in range(C)], **prompts)
     count = draw(st.integers(0, most))
     column = lambda of: draw(st.lists(of, min_size=count, max_size=count))
     gaps, prompt = column(st.integers(0, 20)), column(st.integers(0, 4))
@@ -79,12 +82,15 @@ class Plain:
         return first + (self.a.output[i] - 1) * later
 
     def has_room(self, i, way, when):
-        u = self.a.tokens[i]
+        u, take = self.a.tokens[i], lambda x, e: float(self.c.cached(x, e))
         for j, x, e in way:
             held = sum(
-                v * k for end, v, other in self.accepted for q, k in other if q == j and end > when
+                v * take(x, e)
+                for end, v, other in self.accepted
+                for q, x, e in other
+                if q == j and end > when
             )
-            if held + u * (e - x) > self.room[j]:
+            if held + u * take(x, e) > self.room[j]:
                 return False
         return True
 
@@ -92,7 +98,7 @@ class Plain:
         later = sorted({now, *(end for end, _, _ in self.accepted if end > now)})
         start = next(t for t in later if self.has_room(i, way, t))
         end = start + self.time(i, way)
-        self.accepted.append((end, self.a.tokens[i], [(j, e - x) for j, x, e in way]))
+        self.accepted.append((end, self.a.tokens[i], way))
         self.total[i] = end - self.a.arrival[i]
 
     def best(self, i, ways):
@@ -275,6 +281,37 @@ def lose(time, output=3, prompt=1, **more):
     return run.tokens.tolist(), run.first[0], run.end[0]
 
 
+def test_of_equal_chains_the_first_with_the_earliest_entry_is_taken():
+    same = Cluster(2, 1, 1, [9, 9, 9, 9], tau=1, rtt=[2, 2, 1, 1])
+    run = simulate(same, Placement([1, 1, 1, 2], [2, 2, 1, 1]), Arrivals([0], 0, 3))
+    # 4 a token on servers 0 and 1, and on 2 with 3
+    assert run.chains == (Chain(0, (0,), (2,)),)
+
+
+@pytest.mark.parametrize("router", [Fastest, WithRoom])
+@pytest.mark.parametrize("output", [1, 2])
+def test_what_is_out_of_reach_is_out_of_reach_for_one_token_too(router, output):
+    far = {"rtt": [[np.inf, 5, 5]], "prefill_rtt": [[1, np.inf, 5]]}
+    c = Cluster(2, 1, 1, [90, 90, 9], tau=1, prefill_tau=1, **far)
+    placed = Placement([1, 1, 1], [2, 2, 2])
+    run = simulate(c, placed, Arrivals([0], 0, output), router())
+    assert run.chains[0].servers == (2,) and run.total[0] == 7 * output
+    with pytest.raises(NoRoute, match="request 0 has 20 tokens; no chain .* more than 3 for"):
+        simulate(c, placed, Arrivals([0], 0, 20), router(), lengths=Lengths(1))
+
+
+@pytest.mark.parametrize("router", [Fastest, WithRoom])
+def test_blocks_of_different_sizes_fill_a_server_to_the_last_share(router):
+    # the blocks leave 9, and a token takes 0.1 and 0.2: room for thirty
+    c = Cluster(2, [1, 2], [0.1, 0.2], memory=[12], tau=1, rtt=0)
+    a = Arrivals([0] * 31, 0, 1)
+    run = simulate(c, Placement([1], [2]), a, router(), lengths=Lengths(1))
+    assert run.wait.tolist() == [0] * 30 + [2]
+    full = {"start": np.zeros(31), "stop": np.full(31, 2.0)}
+    with pytest.raises(BadPlan, match="holds"):
+        replace(run, **full, first=full["stop"], end=full["stop"])
+
+
 def test_a_loss_costs_a_prefill_of_all_tokens_so_far():
     # 80 ms a token, then 100 on the twin; 7 ms more for each block and token of the prompt
     slopes = {"lengths": Lengths(4, 1, [7, 7, 7])}
@@ -282,13 +319,46 @@ def test_a_loss_costs_a_prefill_of_all_tokens_so_far():
     # in the prefill: nothing is generated yet
     assert lose(50) == ([0, 3], 150, 350)
     # at the very time of a token it counts, and at the end nothing is lost
-    assert lose(160)[0] == [2, 1] and lose(240) == ([3], 80, 240)
+    assert lose(80)[0] == [1, 2] and lose(160)[0] == [2, 1] and lose(240) == ([3], 80, 240)
 
 
 def test_a_server_started_anew_has_lost_its_caches():
     again = [Change(100, BOTH, lost=[1])]
     run = simulate(TWINS, BOTH, Arrivals([0], 1, 3), churn=again)
     assert run.tokens.tolist() == [1, 2] and run.end[0] == 260
+
+
+def test_who_is_about_to_start_when_a_server_is_lost_has_no_leg_there():
+    change = Change(240, WITHOUT)
+    run = simulate(TWINS, BOTH, Arrivals([0, 5, 10], 1, 3), churn=[change])
+    # the third one would start at 240, just when the first one leaves
+    last = run.request == 2
+    assert last.sum() == 1 and run.start[last] == 240 and run.tokens[last] == 3
+    assert run.chains[run.chain[last][0]].servers == (0, 2)
+
+
+@pytest.mark.parametrize("router", [Fastest, WithRoom])
+def test_after_a_change_they_stand_in_the_order_of_arrival(router):
+    c = Cluster(1, 1, 1, memory=[11, 6], tau=[1, 2], rtt=0)
+    here = lambda *m: Placement([1, 1], list(m))
+    # the large one loses X and has no other; then X is back, and the small one loses Y
+    churn = [Change(1, here(0, 1)), Change(3, here(1, 0))]
+    a = Arrivals([0, 2], prompt=0, output=[8, 3])
+    run = simulate(c, here(1, 1), a, router(), churn=churn, lengths=Lengths(1))
+    begin = run.start[np.append(0, np.flatnonzero(run.request == 1)[-1])]
+    again = run.start[(run.request == 0) & (run.start > 0)]
+    assert again.tolist() == [3] and begin[1] == run.end[0] == 10
+
+
+def test_who_loses_a_server_is_first_in_line():
+    # room for two on A, for one each on B and C; all tokens alike
+    c = Cluster(1, 1, 1, memory=[3, 2, 2], tau=1, rtt=[0, 1, 5])
+    here = lambda *m: Placement([1, 1, 1], list(m))
+    a = Arrivals([0, 0, 0, 1], prompt=0, output=4)
+    # at 2 A is lost, and C comes: the last to come stands behind both who were on A
+    run = simulate(c, here(1, 1, 0), a, WithRoom(), churn=[Change(2, here(0, 1, 1))])
+    assert [run.start[run.request == i].tolist() for i in range(4)] == [[0, 2], [0, 8], [0], [12]]
+    assert run.tokens[run.request < 2].tolist() == [2, 2, 2, 2]
 
 
 def test_without_a_chain_requests_wait_for_the_next_change():
@@ -423,6 +493,28 @@ def test_a_run_that_was_changed_is_refused(field, at, value, error):
         replace(run, **{field: changed})
 
 
+def test_a_leg_beyond_the_loss_of_its_server_is_refused():
+    run = simulate(TWINS, BOTH, Arrivals([0], 1, 3))
+    with pytest.raises(BadPlan, match="request 0 goes on beyond 100 on servers that lost"):
+        replace(run, changes=[Change(100, BOTH, lost=[1])])
+    # what is started anew before, at its end, or elsewhere does not matter
+    for change in (Change(0, BOTH, [1]), Change(240, BOTH, [1]), Change(100, BOTH, [2])):
+        assert replace(run, changes=[change]).total.tolist() == [240]
+
+
+def test_times_of_later_tokens_need_two_tokens():
+    run = simulate(ONE, TILED, Arrivals([0, 0, 500], 1, [1, 2, 3]))
+    np.testing.assert_array_equal(run.tpot, [np.nan, 80, 80])
+
+
+@pytest.mark.parametrize("far", ["rtt", "prefill_rtt"])
+def test_a_router_that_goes_where_nobody_can_is_refused(far):
+    trips = {"rtt": [[1, 1]], "prefill_rtt": [[1, 1]]} | {far: [[np.inf, 1]]}
+    c = Cluster(1, 1, 1, memory=[9, 9], tau=1, prefill_tau=1, **trips)
+    with pytest.raises(BadPlan, match="cannot reach"):
+        simulate(c, Placement([1, 1], [1, 1]), Arrivals([0], 0, 3), Says(Chain(0, (0,), (1,))))
+
+
 def test_an_overfull_run_is_refused_though_its_times_are_right():
     run = simulate(ONE, TILED, Arrivals([0, 5, 10], 1, 3))
     early = {"start": [0, 5, 10], "stop": [240, 245, 250], "first": [80, 85, 90]}
@@ -440,6 +532,15 @@ def test_a_run_travels(tmp_path):
     empty = simulate(ONE, TILED, Arrivals([], 1, 1))
     assert "0 requests" in empty.summary() and empty.little() == (0, 0, 0)
     assert empty.to_frame().isna().all().all() and "<svg" in empty.plot()
+
+
+def test_some_of_the_requests_stay_in_their_order():
+    a = Arrivals([0, 5, 9], [1, 2, 3], [4, 5, 6], [0, 1, 0])
+    for which in ([2, 0], [True, False, True]):
+        some = a.take(which)
+        assert some == Arrivals([0, 9], [1, 3], [4, 6], 0)
+    with pytest.raises(ValueError, match="once"):
+        a.take([0, 0])
 
 
 def test_traces_keep_their_order_and_lengths():
@@ -466,3 +567,13 @@ def test_unstable_is_said_where_it_is_true():
         for seed in range(5):
             run = simulate(ONE, TILED, Arrivals.poisson(rate, 1000, 1, 20, seed=seed))
             assert run.unstable == unstable == ("unstable" in run.summary())
+
+
+def test_a_burst_that_passes_is_not_called_unstable():
+    calm = 2000.0 * np.arange(250)
+    a = Arrivals(np.sort(np.append(calm, np.full(50, calm[160]))), 1, 20)
+    run = simulate(ONE, TILED, a)
+    growth = np.polyfit(a.arrival / a.arrival[-1], run.wait, 1)[0]
+    # on the whole the wait rises, but at the end it is gone
+    assert growth > (run.total - run.wait).mean() and not run.wait[-20:].any()
+    assert not run.unstable

@@ -9,7 +9,7 @@ from scipy.stats import poisson
 from serving_or.blocks.cluster import Cluster, scatter
 from serving_or.blocks.conservative_greedy import cg_bprr, largest_requests
 from serving_or.blocks.designs import sweep
-from serving_or.blocks.plan import NoRoute, Placement
+from serving_or.blocks.plan import NoRoute, Placement, request_time
 from serving_or.blocks.simulation import Arrivals, Lengths, simulate
 from serving_or.blocks.two_time_scales import (
     ExactWait,
@@ -39,7 +39,8 @@ class Against:
     def costs(self, pool, request, way):
         "With waits added, and with the longest one."
         hop, block = pool.times(request)
-        waits = [pool.from_time(j, (e - x) * request.units) - pool.time for j, x, e in way]
+        take = pool.cluster.cached
+        waits = [pool.from_time(j, take(x, e) * request.units) - pool.time for j, x, e in way]
         alone = sum(hop[j] + block[j] * (e - x) for j, x, e in way)
         return np.array([sum(waits) + alone, max(waits) + alone])
 
@@ -136,6 +137,10 @@ def test_the_design_is_consistent_and_the_first_one(method, name, rate):
     assert found.tried[-1][1] <= found.tried[-1][0] == found.requests
     assert found.mean == pytest.approx(rate / 1000 * found.time)
     assert found.requests >= round(found.mean + found.mean**0.5)
+    times = [request_time(cluster, chain, 128) for chain in found.plan.chains]
+    assert found.time == pytest.approx(
+        np.average(times, weights=[chain.count for chain in found.plan.chains])
+    )
     # more safety is not less room
     assert design_capacity(cluster, rate, method=method, safety=2).requests >= found.requests
     assert (
@@ -169,6 +174,35 @@ def test_equal_lengths_are_a_trace_too():
     assert abs(in_time.requests - plain.requests) <= 2
 
 
+def test_a_given_rate_stretches_the_trace():
+    cluster = scatter(load_topology("bellcanada"), seed=0)
+    a = Arrivals.poisson(0.5, 2000, seed=3)
+    slow = Arrivals(a.arrival * 4, a.prompt, a.output)
+    for seen_by in ("arrivals", "time"):
+        more = {"quantile": 0.9, "seen_by": seen_by}
+        found = design_capacity(cluster, a.rate, arrivals=slow, **more)
+        assert found.requests == design_capacity(cluster, arrivals=a, **more).requests
+        assert found.requests > design_capacity(cluster, arrivals=slow, **more).requests
+
+
+def test_crowds_beyond_all_measure():
+    tiny = Cluster(4, 4, 1, memory=[16, 12, 12], tau=[10, 20, 20], rtt=[10, 10, 10])
+    for rate in (1e9, 1e15):
+        found = design_capacity(tiny, rate, output=20, quantile=0.99)
+        assert found.capped and found.requests == 4
+    assert poisson_quantile(1e12, 0.99) == pytest.approx(1e12 + 2.3263 * 1e6, abs=1e3)
+    assert poisson_share(3, 0) == 1
+    assert poisson_share(2, 3.0) == pytest.approx((1 + 3 + 4.5) * np.exp(-3))
+
+
+def test_lengths_must_fit_the_cluster():
+    cluster = Cluster(4, 4, 1, memory=[16, 12], tau=[10, 20], rtt=[10, 10])
+    with pytest.raises(ValueError, match="would take less than no time"):
+        design_capacity(cluster, arrivals=Arrivals([0, 1], 1, 1), lengths=Lengths(4, 100, 1.0))
+    with pytest.raises(ValueError, match="tau_slope has shape"):
+        design_capacity(cluster, 1, lengths=Lengths(4, 1, [1, 2, 3]))
+
+
 @pytest.mark.parametrize(
     "given, said",
     [
@@ -183,6 +217,10 @@ def test_equal_lengths_are_a_trace_too():
         ({"seen_by": "me"}, "seen_by is 'me'"),
         ({"arrivals": Arrivals([], 1, 1)}, "arrivals is empty"),
         ({"arrivals": Arrivals([0, 0], 1, 1), "rate": None}, "rate is nan"),
+        (
+            {"arrivals": Arrivals([5, 5], 1, 1), "quantile": 0.9, "seen_by": "time"},
+            "arrivals all come at one time",
+        ),
         ({"arrivals": Arrivals([0], 1, 1, 3)}, r"client\[0\] is 3"),
         ({"arrivals": [1, 2]}, "arrivals is of type list"),
     ],
@@ -196,6 +234,8 @@ def test_bad_input(given, said):
 def test_bad_sizes():
     with pytest.raises(ValueError, match="time is 0.0 for a request; it must be above 0"):
         present_at_once(Arrivals([0, 1], 1, 1), [0, 1])
+    with pytest.raises(ValueError, match=r"time has shape \(3,\); it must be one number or"):
+        present_at_once(Arrivals([0, 1], 1, 1), [1, 1, 1])
     with pytest.raises(ValueError, match="time is 0 for all"):
         size_biased([1, 2], [0, 0])
     with pytest.raises(ValueError):
