@@ -53,9 +53,6 @@ def crossing(sources: ArrayLike, on_node: ArrayLike) -> np.ndarray:
     return np.maximum(r - taken, 0.0).sum(axis=(1, 2))
 
 # %% ../../nbs/experts/23_communication.ipynb #6f3a2f2f
-_HALVINGS = 100  # of the interval of a water level
-
-
 def routed(
     sources: ArrayLike, copies: ArrayLike, crossing_price: float
 ) -> tuple[np.ndarray, float]:
@@ -88,14 +85,22 @@ def routed(
     n = finite(copies, "copies", shape=r.shape)
     if (n <= 0).any():
         raise ValueError("a number of copies is 0; all must be above 0")
-    total = r.sum(axis=1, keepdims=True)
-    low, high = np.full_like(total, -price), 2 * total / n.sum(axis=1, keepdims=True)
-    for _ in range(_HALVINGS):
-        level = (low + high) / 2
-        much = _taken(r, n, price, level).sum(axis=1, keepdims=True) > total
-        low, high = np.where(much, low, level), np.where(much, level, high)
-    inflow = _taken(r, n, price, high)
+    level = 2 * r / n
+    # as dear as that, all tokens stay at home
+    stay = np.ptp(level, axis=1, keepdims=True) <= price
+    inflow = np.where(stay, r, _taken(r, n, price, _water(r, n, price, level)))
     return inflow, float((inflow**2 / n).sum() + price * np.maximum(r - inflow, 0).sum())
+
+
+def _water(r: np.ndarray, n: np.ndarray, price: float, level: np.ndarray) -> np.ndarray:
+    "The water levels (m, 1): the sums are straight lines between the kinks."
+    total, row = r.sum(axis=1), np.arange(len(r))
+    kinks = np.sort(np.concatenate([level - price, level], axis=1), axis=1)
+    sums = _taken(r[:, None], n[:, None], price, kinks[..., None]).sum(axis=2)
+    j = np.clip((sums < total[:, None]).sum(axis=1), 1, kinks.shape[1] - 1)
+    left, right = sums[row, j - 1], sums[row, j]
+    share = np.clip((total - left) / np.where(right > left, right - left, 1.0), 0, 1)
+    return (kinks[row, j - 1] + share * (kinks[row, j] - kinks[row, j - 1]))[:, None]
 
 
 def _taken(r: np.ndarray, n: np.ndarray, price: float, level: np.ndarray) -> np.ndarray:

@@ -140,6 +140,30 @@ def test_routed_is_the_quadratic_programs(seed):
     assert np.allclose(inflow.sum(axis=1), r.sum(axis=1)) and (inflow >= 0).all()
 
 
+@pytest.mark.parametrize("seed", range(cases(400)))
+def test_routed_meets_its_conditions_at_any_scale(seed):
+    "What the last token of a node saves is at most what it costs elsewhere."
+    g = np.random.default_rng(seed)
+    r = g.exponential(3, (4, 3)) * (g.random((4, 3)) < 0.8) * 10.0 ** g.uniform(-8, 8)
+    n, price = 10.0 ** g.uniform(-6, 6, (4, 3)), 10.0 ** g.uniform(-12, 12)
+    y, _ = routed(r, n, price)
+    assert (y >= 0).all() and np.allclose(y.sum(axis=1), r.sum(axis=1), rtol=1e-9)
+    wait, home = 2 * y / n, 1e-9 * r
+    saves = np.where(y > home, wait - price * (y <= r + home), -np.inf).max(axis=1)
+    costs = (wait - price * (y < r - home)).min(axis=1)
+    assert (saves <= costs + 1e-6 * (2 * r / n).max(axis=1) + 1e-300).all()
+
+
+@pytest.mark.parametrize("price", [2, 4, 1e3, 1e17, 1e300])
+def test_dear_crossings_keep_all_tokens_at_home(price):
+    inflow, cost = routed([[3, 1], [0, 0], [5, 2]], [[1, 1], [1, 2], [3, 1]], price * 2.0)
+    assert inflow.tolist() == [[3, 1], [0, 0], [5, 2]]
+    assert cost == pytest.approx(9 + 1 + 25 / 3 + 4)
+    # at a price just below the difference of the waits, 4, some go
+    assert routed([[3, 1]], [[1, 1]], 4.0)[0].tolist() == [[3, 1]]
+    assert routed([[3, 1]], [[1, 1]], 3.9)[0] == pytest.approx(np.array([[2.975, 1.025]]))
+
+
 @pytest.mark.parametrize("seed", range(cases(40, 6)))
 def test_the_policy_stays_within_its_guarantee(seed):
     "The entropy step on the convex model with budgets of nodes, beside the relaxed optimum."
@@ -237,4 +261,6 @@ def test_it_travels(tmp_path):
     placed = place_on_nodes(PLAN, SOURCES, PLAN.physical, 1.0)
     placed.save(tmp_path / "placed.json")
     assert NodePlacement.load(tmp_path / "placed.json") == placed
+    assert placed.share == placed.traffic.sum() / SOURCES.sum()
+    assert placed.to_frame().loc[0].tolist()[:2] == [placed.traffic[0], placed.moved[0]]
     assert len(placed.to_frame()) == 1 and "svg" in str(placed.plot())
