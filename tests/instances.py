@@ -71,6 +71,25 @@ def small(seed):
     return Problem(loads, k, w, np.bincount(g.integers(0, m, k), minlength=m))
 
 
+def any_scale(seed):
+    "Six kinds of loads in any unit, any price, silent steps, ties, whole and fractional starts."
+    g = np.random.default_rng(seed)
+    T, m, k = int(g.integers(1, 13)), int(g.integers(1, 9)), int(g.integers(0, 20))
+    kinds = [
+        g.exponential(1, (T, m)),
+        np.exp(2 * g.normal(size=(T, m))),
+        g.integers(0, 5, (T, m)),
+        10 ** g.uniform(-6, 6, (T, m)),
+        g.exponential(1, (T, m)) * (g.random((T, m)) < 0.4),
+        np.exp(np.cumsum(0.3 * g.normal(size=(T, m)), axis=0)),
+    ]
+    loads = np.where(g.random((T, 1)) < 0.1, 0.0, kinds[g.integers(6)])
+    unit, price = 10.0 ** g.uniform([-12, -6], [12, 6])
+    whole, parts = np.bincount(g.integers(0, m, k), minlength=m), k * g.dirichlet(np.full(m, 0.5))
+    start = [None, whole, parts][g.integers(3)]
+    return Problem(unit * loads, k, unit * price * (loads.mean() or 1.0), start)
+
+
 # a case in which the local search over depths stops at 22.5; the optimum is 22
 AWKWARD = Problem([[9, 10, 4], [1, 3, 9], [10, 10, 1]], extra=2, move_price=2.0, start=[0, 0, 2])
 

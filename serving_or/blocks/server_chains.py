@@ -541,7 +541,7 @@ def place_chains(
     --------
     >>> from serving_or.blocks import Cluster, place_chains
     >>> c = Cluster(4, 4, 1, memory=[12] * 5, tau=[5, 4, 3, 2, 1], rtt=[10] * 5)
-    >>> placement = place_chains(c, rate=40, design=2, output=1)
+    >>> placement = place_chains(c, rate=100, design=2, output=1)
     >>> placement.a.tolist(), placement.m.tolist()
     ([1, 3, 1, 3, 1], [0, 2, 2, 2, 2])
     """
@@ -626,7 +626,7 @@ def plan_chains(
     >>> from serving_or.blocks import Cluster, plan_chains
     >>> c = Cluster(4, 4, 1, memory=[12] * 5, tau=[5, 4, 3, 2, 1], rtt=[10] * 5)
     >>> plan_chains(c, rate=60, output=1).design
-    2
+    8
     """
     rate, load = number(rate, "rate", above=0), number(load, "load", above=0, most=1)
     one, most = as_one(cluster, number(output, "output", least=1)), whole(most, "most", least=1)

@@ -591,7 +591,16 @@ class Routing:
 
 # %% ../../nbs/blocks/14_simulation.ipynb #ee7f1c2b
 class Fastest(Routing):
-    """A router that takes the chain with the least time of its own, whoever else is on it."""
+    """A router that takes the chain with the least time of its own, whoever else is on it.
+
+    Examples
+    --------
+    >>> from serving_or.blocks import Arrivals, Cluster, Placement, Fastest, simulate
+    >>> c = Cluster(2, 1, 1, memory=[2, 2, 4], tau=[10, 10, 25], rtt=[0, 0, 0])
+    >>> two = Arrivals([0, 10], prompt=0, output=10)
+    >>> simulate(c, Placement([1, 2, 1], [1, 1, 2]), two, Fastest()).total.tolist()
+    [200.0, 390.0]
+    """
 
     def choose(self, pool: Pool, request: Request) -> Chain:
         """The chain of a request; it starts as soon as all its servers have room."""
@@ -601,6 +610,14 @@ class Fastest(Routing):
 class WithRoom(Routing):
     """A router that takes the chain with the least time among those with room now; where there is
     none, the request stays in the queue.
+
+    Examples
+    --------
+    >>> from serving_or.blocks import Arrivals, Cluster, Placement, WithRoom, simulate
+    >>> c = Cluster(2, 1, 1, memory=[2, 2, 4], tau=[10, 10, 25], rtt=[0, 0, 0])
+    >>> two = Arrivals([0, 10], prompt=0, output=10)
+    >>> simulate(c, Placement([1, 2, 1], [1, 1, 2]), two, WithRoom()).total.tolist()
+    [200.0, 500.0]
     """
 
     def choose(self, pool: Pool, request: Request) -> Chain | None:
@@ -625,6 +642,11 @@ class Change(Record):
         server that is gone.
     lost : sequence of int
         Servers whose caches are lost though their spans stay: those that were started anew.
+
+    Examples
+    --------
+    >>> Change(5, Placement([1, 2], [1, 0]), lost=[0]).hit(Placement([1, 2], [1, 1])).tolist()
+    [True, True]
     """
 
     time: float

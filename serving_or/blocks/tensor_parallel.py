@@ -769,7 +769,7 @@ class GroupedPlan(Result):
     >>> fabric, groups = Fabric(np.full((3, 3), 0.8), transfer=0.1), [(1, 2), (0,)]
     >>> plan = sweep(grouped(c, groups, fabric), 4)
     >>> GroupedPlan(c, fabric, groups, ([0.5, 0.5], [1.0]), plan).value
-    62.0
+    63.0
     """
 
     cluster: Cluster

@@ -389,6 +389,14 @@ class WaitingPenalised(Routing):
     -----
     Waits are added up, though they pass at the same time; so the cost bounds the request's time
     from above.
+
+    Examples
+    --------
+    >>> from serving_or.blocks import Arrivals, Cluster, Placement, WaitingPenalised, simulate
+    >>> c = Cluster(2, 1, 1, memory=[2, 2, 4], tau=[10, 10, 25], rtt=[0, 0, 0])
+    >>> two = Arrivals([0, 10], prompt=0, output=10)
+    >>> simulate(c, Placement([1, 2, 1], [1, 1, 2]), two, WaitingPenalised()).total.tolist()
+    [200.0, 500.0]
     """
 
     def choose(self, pool: Pool, request: Request) -> Chain:
@@ -407,6 +415,14 @@ class ExactWait(Routing):
     -----
     For each wait W in turn, from the shortest, the cheapest chain over steps that wait at most W;
     until W alone, and the cheapest chain of all, take as long as the best found.
+
+    Examples
+    --------
+    >>> from serving_or.blocks import Arrivals, Cluster, Placement, ExactWait, simulate
+    >>> c = Cluster(2, 1, 1, memory=[2, 2, 4], tau=[10, 10, 25], rtt=[0, 0, 0])
+    >>> two = Arrivals([0, 10], prompt=0, output=10)
+    >>> simulate(c, Placement([1, 2, 1], [1, 1, 2]), two, ExactWait()).total.tolist()
+    [200.0, 390.0]
     """
 
     def choose(self, pool: Pool, request: Request) -> Chain:

@@ -93,6 +93,13 @@ class SharedMemory(Result):
     ValueError
         When the split takes more than the memory, a step more than the limit, or the bound lies
         above the value.
+
+    Examples
+    --------
+    >>> from serving_or.experts import share_memory
+    >>> share = share_memory([[9, 1]], memory=5, step=16, cache=1, batch=1)
+    >>> type(share).__name__, share.copies.round(6).tolist(), round(share.value, 6)
+    ('SharedMemory', [[2.0, 0.0]], 7.0)
     """
 
     copies: Array

@@ -499,16 +499,25 @@ def _with_interior(
     # seconds of an iteration: a first guess
     takes = 2e-9 * of.r.size * len(of.r)
     for _ in range(ITERATIONS):
-        began, mu, gap = clock.spent(), at.mean(), at.products() / of.weight.sum()
-        late = clock.left() < takes
-        if late or gap < 4 * max(tolerance, DIGITS):
+        began, late = clock.spent(), clock.left() < takes
+        if late or _promised(of, at) < 4 * max(tolerance, DIGITS):
             yield *_read(p, of, at), late
-        newton = _Newton(of, at)
-        ahead = newton.step()
-        reached = at.after(min(1.0, at.fits(ahead)), ahead).mean()
-        step = newton.step(mu * min(1.0, reached / mu) ** 3, ahead)
-        at = _walk(at, step, 0.95 if gap > 1e-3 else 0.995)
+        at = _advance(of, at)
         takes = max(takes, clock.spent() - began)
+
+
+def _promised(of: _Scaled, at: _Point) -> float:
+    "The relative gap that the products promise."
+    return at.products() / float(of.weight.sum())
+
+
+def _advance(of: _Scaled, at: _Point) -> _Point:
+    "One iteration: the further the step ahead gets, the lower the products that are aimed at."
+    newton, mu = _Newton(of, at), at.mean()
+    ahead = newton.step()
+    reached = at.after(min(1.0, at.fits(ahead)), ahead).mean()
+    step = newton.step(mu * min(1.0, reached / mu) ** 3, ahead)
+    return _walk(at, step, 0.95 if _promised(of, at) > 1e-3 else 0.995)
 
 
 def _walk(at: _Point, step: _Point, share: float) -> _Point:
@@ -525,7 +534,7 @@ def _read(p: Problem, of: _Scaled, at: _Point) -> tuple[np.ndarray, np.ndarray]:
     b[:, of.some] = worth[np.searchsorted(of.live, np.arange(p.steps + 1))]
     return _cover(p, need), np.clip(b, 0.0, p.move_price)
 
-# %% ../../nbs/experts/05_relaxation.ipynb #cf3990d4
+
 class _Best:
     "The best schedule (T, m) and the best multipliers (T + 1, m) so far, each with its proof."
 
@@ -562,6 +571,37 @@ def _bound(p: Problem, b: np.ndarray) -> float:
     "The bound of multipliers (T + 1, m), or the sum of water levels where that is larger."
     water = float(water_level(p.loads, p.extra).sum() * (1 - MARGIN))
     return max(float(_running_bound(p, b)[-1]), water) if p.steps else 0.0
+
+# %% ../../nbs/experts/05_relaxation.ipynb #cf3990d4
+#| code-fold: true
+def _readings(move_price: float, iterations: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    "Cost, bound and promised gap of the eight steps after 0, 1, ... iterations."
+    busy, other = [20.0, 4.0], [4.0, 20.0]
+    p = Problem([busy, busy, busy, other, busy, other, other, other], 4, move_price)
+    of = _scaled(p)
+    at, found = _begin(of), []
+    for done in range(iterations + 1):
+        # below that the digits end, and the equations become singular
+        at = _advance(of, at) if done and _promised(of, at) > 1e-8 else at
+        x, b = _read(p, of, at)
+        found.append((_cost(p, x), float(_running_bound(p, b)[-1]), _promised(of, at)))
+    cost, bound, promised = np.array(found).T
+    return cost, bound, promised
+
+
+def cost_and_bound(iterations: int = 5, move_price: float = 2.0) -> Picture:
+    """Cost and bound of the eight steps after each iteration of the interior point method."""
+    from serving_or.tools.plots import lines
+
+    cost, bound, _ = _readings(move_price, iterations)
+    agree = -np.log10(max((cost[-1] - bound[-1]) / cost[-1], 1e-9))
+    return lines(
+        {"cost": cost, "bound": bound},
+        range(iterations + 1),
+        f"cost {cost[-1]:.4f}, bound {bound[-1]:.4f}: {agree:.1f} digits agree",
+        xlabel="iteration",
+        ylabel="cost of eight steps",
+    )
 
 # %% ../../nbs/experts/05_relaxation.ipynb #3df10083
 #| code-fold: true

@@ -1202,9 +1202,7 @@ class Progress:
         self.show()
         return self
 
-    def show(
-        self, value: float | None = None, bound: float | None = None, done: str = ""
-    ) -> None:
+    def show(self, value: float | None = None, bound: float | None = None, done: str = "") -> None:
         "Bring the line up to date; ``done`` says how far it is in words."
         if self._bar is None:
             return

@@ -25,7 +25,7 @@ from serving_or.experts.relaxation import (
     relax,
     step_bound,
 )
-from tests.instances import EIGHT_STEPS, best_schedule, problems
+from tests.instances import EIGHT_STEPS, any_scale, best_schedule, problems
 from tests.long import cases
 
 load = st.one_of(
@@ -443,28 +443,9 @@ def test_front_door():
     assert "best at" in price_of_a_level(3.0, 2)
 
 
-def over_scales(seed):
-    "Six kinds of loads in any unit, any price, silent steps, ties, whole and fractional starts."
-    g = np.random.default_rng(seed)
-    T, m, k = int(g.integers(1, 13)), int(g.integers(1, 9)), int(g.integers(0, 20))
-    kinds = [
-        g.exponential(1, (T, m)),
-        np.exp(2 * g.normal(size=(T, m))),
-        g.integers(0, 5, (T, m)),
-        10 ** g.uniform(-6, 6, (T, m)),
-        g.exponential(1, (T, m)) * (g.random((T, m)) < 0.4),
-        np.exp(np.cumsum(0.3 * g.normal(size=(T, m)), axis=0)),
-    ]
-    loads = np.where(g.random((T, 1)) < 0.1, 0.0, kinds[g.integers(6)])
-    unit, price = 10.0 ** g.uniform([-12, -6], [12, 6])
-    whole, parts = np.bincount(g.integers(0, m, k), minlength=m), k * g.dirichlet(np.full(m, 0.5))
-    start = [None, whole, parts][g.integers(3)]
-    return Problem(unit * loads, k, unit * price * (loads.mean() or 1.0), start)
-
-
 def test_no_scale_stalls_it():
     seeds = range(cases(9000))
-    open_ = [seed for seed in seeds if relax(over_scales(seed)).status != "optimal"]
+    open_ = [seed for seed in seeds if relax(any_scale(seed)).status != "optimal"]
     print(f"relaxation: {len(seeds)} random problems, {len(open_)} without a proof to 1e-6")
     assert not open_
 
@@ -490,7 +471,7 @@ def test_chains_and_their_sums_against_dense_inverses(seed):
 
 @pytest.mark.parametrize("seed", range(20))
 def test_no_time_at_all_still_gives_a_bound(seed):
-    p = over_scales(seed)
+    p = any_scale(seed)
     short, full = relax(p, time_limit=0), relax(p)
     assert short.bound <= full.value * (1 + 1e-9) and full.bound <= short.value * (1 + 1e-9)
     assert short.bound >= water_level(p.loads, p.extra).sum() * (1 - 1e-9)
