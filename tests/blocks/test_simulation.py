@@ -302,12 +302,12 @@ def test_what_is_out_of_reach_is_out_of_reach_for_one_token_too(router, output):
 
 @pytest.mark.parametrize("router", [Fastest, WithRoom])
 def test_blocks_of_different_sizes_fill_a_server_to_the_last_share(router):
-    # the blocks leave 9, and a token takes 0.1 and 0.2: room for thirty
-    c = Cluster(2, [1, 2], [0.1, 0.2], memory=[12], tau=1, rtt=0)
-    a = Arrivals([0] * 31, 0, 1)
+    # the blocks leave 60, and a token takes 0.1 and 0.2: room for two hundred
+    c = Cluster(2, [1, 2], [0.1, 0.2], memory=[63], tau=1, rtt=0)
+    a = Arrivals([0] * 201, 0, 1)
     run = simulate(c, Placement([1], [2]), a, router(), lengths=Lengths(1))
-    assert run.wait.tolist() == [0] * 30 + [2]
-    full = {"start": np.zeros(31), "stop": np.full(31, 2.0)}
+    assert run.wait.tolist() == [0] * 200 + [2]
+    full = {"start": np.zeros(201), "stop": np.full(201, 2.0)}
     with pytest.raises(BadPlan, match="holds"):
         replace(run, **full, first=full["stop"], end=full["stop"])
 

@@ -1,5 +1,7 @@
 """Routers against enumeration of all chains, and the design capacity against its definition."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -172,6 +174,32 @@ def test_equal_lengths_are_a_trace_too():
     # Poisson arrivals see time averages, and themselves
     assert abs(seen.requests - 1 - in_time.requests) <= 1
     assert abs(in_time.requests - plain.requests) <= 2
+
+
+def test_what_is_reserved_is_the_mean_of_those_present():
+    cluster = scatter(load_topology("bellcanada"), seed=0)
+    # a short and a long kind; the time is that of later tokens nearly alone
+    a = Arrivals(1e5 * np.arange(100), 10, [20, 380] * 50)
+    seen = []
+
+    def watched(cluster, requests):
+        seen.append(cluster.cache_size)
+        return sweep(cluster, requests)
+
+    found = design_capacity(cluster, arrivals=a, lengths=Lengths(300), method=watched)
+    first = sweep(replace(cluster, cache_size=cluster.cache_size * 210 / 300), 1)
+    T = [
+        np.average(
+            [request_time(cluster, chain, output) for chain in first.chains],
+            weights=[chain.count for chain in first.chains],
+        )
+        for output in (20, 380)
+    ]
+    tokens = (30 * T[0] + 390 * T[1]) / (T[0] + T[1])
+    assert found.tokens == pytest.approx(tokens) and tokens > 350
+    held = cluster.cache_size / 300 * np.array([210] + [tokens] * (len(seen) - 1))
+    np.testing.assert_allclose(seen, held)
+    assert found.plan.cluster.cache_size == seen[-1]
 
 
 def test_a_given_rate_stretches_the_trace():
