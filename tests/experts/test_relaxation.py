@@ -16,6 +16,7 @@ from serving_or.experts.relaxation import (
     _chains,
     _cover,
     _never,
+    _readings,
     _solve_chains,
     _sums,
     budgeted_conjugate,
@@ -475,3 +476,15 @@ def test_no_time_at_all_still_gives_a_bound(seed):
     short, full = relax(p, time_limit=0), relax(p)
     assert short.bound <= full.value * (1 + 1e-9) and full.bound <= short.value * (1 + 1e-9)
     assert short.bound >= water_level(p.loads, p.extra).sum() * (1 - 1e-9)
+
+
+def test_each_iteration_gains_digits():
+    "As Newton's method with the second-order terms should, and with no more steps than it needs."
+    cost, bound, promised = _readings(2.0, 8)
+    assert promised[7] < 1e-8 and (np.diff(np.log10(promised[4:8])) < -1.8).all()
+    assert (bound <= cost).all() and cost[7] - bound[7] <= promised[7] * 32 * (1 + 1e-6)
+
+
+def test_no_time_is_said():
+    loads = np.random.default_rng(1).exponential(5.0, (40, 12))
+    assert relax(Problem(loads, 20, 0.5), time_limit=0).status == "time_limit"
