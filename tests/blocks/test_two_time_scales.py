@@ -222,6 +222,7 @@ def test_what_is_reserved_is_the_mean_of_those_present():
     ]
     tokens = (30 * T[0] + 390 * T[1]) / (T[0] + T[1])
     assert found.tokens == pytest.approx(tokens) and tokens > 350
+    assert found.mean == pytest.approx(a.rate / 1000 * found.time)
     held = cluster.cache_size / 300 * np.array([210] + [tokens] * (len(seen) - 1))
     np.testing.assert_allclose(seen, held)
     assert found.plan.cluster.cache_size == seen[-1]
