@@ -71,14 +71,14 @@ def poisson_share(requests: int, mean: float) -> float:
 # %% ../../nbs/blocks/15_two_time_scales.ipynb #04a50c00
 @dataclass(frozen=True, eq=False)
 class DesignCapacity(Record):
-    """|R|, the requests that a placement is made for, and how it came about.
+    """R, the requests that a placement is made for, and how it came about.
 
     Parameters
     ----------
     plan : Plan
         Of the method, for ``requests``.
     requests : int
-        |R|.
+        R.
     mean : float
         μ, requests present in the mean when none waits.
     time : float
@@ -250,7 +250,7 @@ def design_capacity(
     quantile: float | None = None,
     seen_by: str = "arrivals",
 ) -> DesignCapacity:
-    """|R|: for how many requests to place blocks when they come at a rate.
+    """R: for how many requests to place blocks when they come at a rate.
 
     Parameters
     ----------
@@ -269,7 +269,7 @@ def design_capacity(
     safety : float
         Standard deviations beyond the mean.
     quantile : float, optional
-        Instead: the share of the time, or of the arrivals, that must find at most |R| present
+        Instead: the share of the time, or of the arrivals, that must find at most R present
         without waiting; of the arrivals as they are, or of a Poisson process without them.
     seen_by : {"arrivals", "time"}
         What the quantile of given arrivals is a share of.
@@ -277,7 +277,7 @@ def design_capacity(
     Returns
     -------
     DesignCapacity
-        |R| is the first design in turn, from 1 on, that asks for no more than itself; when one asks
+        R is the first design in turn, from 1 on, that asks for no more than itself; when one asks
         for more than the method can place, the largest that it can.
 
     Raises

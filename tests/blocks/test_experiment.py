@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from serving_or.blocks.cluster import Cluster
-from serving_or.blocks.experiment import POLICIES, Comparison, compare_policies
+from serving_or.blocks.experiment import COMPARED, Comparison, compare_policies
 from serving_or.blocks.routing import cheapest
 
 C = Cluster(4, 4, 1, memory=[24, 16, 16, 16], tau=[10, 20, 20, 25], rtt=[10, 10, 10, 12])
@@ -59,9 +59,9 @@ def test_the_unit_of_time_does_not_matter():
 def test_same_seed_same_numbers_and_frames():
     one, two = (compare_policies(C, 2.0, seed=5, **SIZES) for _ in range(2))
     assert one == two and one != compare_policies(C, 2.0, seed=6, **SIZES)
-    assert list(one.to_frame().index) == list(POLICIES) == list(one.names)
+    assert list(one.to_frame().index) == list(COMPARED) == list(one.names)
     assert one.reduction == 1 - one.per_token[0] / one.per_token[2]
-    assert all(name in one.summary() for name in POLICIES)
+    assert all(name in one.summary() for name in COMPARED)
 
 
 def test_given_blocks_are_held():

@@ -176,6 +176,31 @@ def test_equal_lengths_are_a_trace_too():
     assert abs(in_time.requests - plain.requests) <= 2
 
 
+def test_the_design_is_the_same_in_seconds():
+    sizes = {"memory": [16, 12, 12]}
+    in_ms = Cluster(4, 4, 1, **sizes, tau=[10, 20, 20], rtt=[10, 10, 10])
+    in_s = Cluster(4, 4, 1, **sizes, tau=[0.01, 0.02, 0.02], rtt=[0.01] * 3, time_unit="s")
+    ms, s = (design_capacity(c, 1, output=20) for c in (in_ms, in_s))
+    assert ms.requests == s.requests == 3 and ms.mean == pytest.approx(s.mean) == 1.6
+    assert ms.time == pytest.approx(1000 * s.time)
+
+
+def test_the_largest_may_be_enough():
+    quick = Cluster(4, 4, 1, memory=[40], tau=[10], rtt=[10])
+    slow = replace(quick, tau=[100], rtt=[100])
+
+    def method(cluster, requests):
+        # whoever asks for one only gets the slow one, and more than five cannot be placed
+        if requests > 5:
+            raise Infeasible("five at most")
+        return sweep(slow if requests == 1 else quick, requests)
+
+    found = design_capacity(quick, 1, output=50, method=method)
+    # 25 s for each on the slow one, 2.5 s on the quick one
+    assert found.tried == ((1, 30), (5, 4)) and found.requests == 5
+    assert not found.capped and "largest" not in found.summary()
+
+
 def test_what_is_reserved_is_the_mean_of_those_present():
     cluster = scatter(load_topology("bellcanada"), seed=0)
     # a short and a long kind; the time is that of later tokens nearly alone
@@ -197,6 +222,7 @@ def test_what_is_reserved_is_the_mean_of_those_present():
     ]
     tokens = (30 * T[0] + 390 * T[1]) / (T[0] + T[1])
     assert found.tokens == pytest.approx(tokens) and tokens > 350
+    assert found.mean == pytest.approx(a.rate / 1000 * found.time)
     held = cluster.cache_size / 300 * np.array([210] + [tokens] * (len(seen) - 1))
     np.testing.assert_allclose(seen, held)
     assert found.plan.cluster.cache_size == seen[-1]
