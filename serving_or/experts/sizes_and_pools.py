@@ -550,7 +550,8 @@ def pool_certificate(pool: ExpertPool, verbose: bool = False) -> np.ndarray:
 
     Examples
     --------
-    >>> pool = ExpertPool([[12, 6], [6, 12]], extra=5, sizes=[1, 2], move_price=[1, 2], start=[5, 0])
+    >>> given = dict(sizes=[1, 2], move_price=[1, 2], start=[5, 0])
+    >>> pool = ExpertPool([[12, 6], [6, 12]], extra=5, **given)
     >>> pool_certificate(pool).round(3).tolist()
     [4.765, 10.056]
     """
