@@ -759,7 +759,7 @@ PAIR = 3e-9  # seconds for a pair of placements in a step of dynamic programming
 CELL = 1e-7  # seconds of the relaxation, times m T^2
 GRACE = 0.125  # seconds that first schedules, and the certificate, may take in any case
 # shares of the time that is left
-CERTIFIED, PLAYED, CONVEX, PROGRAM, SEARCHED, POLISHED = 0.1, 0.05, 0.5, 0.6, 0.2, 0.02
+CERTIFIED, PLAYED, CONVEX, PROGRAM, SEARCHED, POLISHED = 0.1, 0.05, 0.5, 0.6, 0.3, 0.02
 WINDOWS, CHUNKS = 0.87, 0.6  # in place of PROGRAM and SEARCHED, for long chains
 CHUNK, BESIDE = 50, 20  # steps that are rounded at once, and steps after them that are looked at
 WHOLE, SHORT = 20_000, 3_000  # events up to which the program, and branch and bound, is not cut
