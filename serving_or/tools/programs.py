@@ -596,7 +596,7 @@ def _alone(
     return said
 
 
-_LARGE = 100_000  # entries from which a round of cuts can be longer than a limit
+_LARGE = 50_000  # entries from which a round of cuts can be longer than a limit
 _LAST_WORDS = 0.2  # seconds after the limit in which the solver may still stop by itself
 _CHILD = "from serving_or.tools.programs import _serve; _serve()"
 
