@@ -579,8 +579,12 @@ def test_the_reader_runs_the_package_itself(here, bundled, capsys):
 
 
 # A repair takes the operation with the largest gain. Two gains may differ by a rounding error, and
-# sums are taken in another order there; so the rows of its table are compared, not their numbers.
-ROUNDING_DECIDES = {"serving_or.experts.next_window:plan_for_the_past"}
+# sums are taken in another order there; of equally good prices of windows another release of the
+# solver finds others. So the rows of their tables are compared, not their numbers.
+ROUNDING_DECIDES = {
+    "serving_or.experts.next_window:plan_for_the_past",
+    "serving_or.experts.hindsight:closing_in",
+}
 
 
 def test_every_live_example_runs_in_a_browser(here, bundled, capsys):

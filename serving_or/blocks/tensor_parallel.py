@@ -186,6 +186,7 @@ class Fabric(Record):
 SHARES = ("memory", "compute", "equal")
 
 
+@door
 def shares_of(cluster: Cluster, servers: Any, by: str = "memory") -> np.ndarray:
     """Shares of a group's members.
 
@@ -277,6 +278,8 @@ def grouped(cluster: Cluster, groups: Any, fabric: Fabric, shares: Any = "memory
     """
     _same_servers(cluster, fabric)
     members = _disjoint(cluster, groups)
+    if not (isinstance(shares, str) or np.iterable(shares)):
+        raise ValueError(f"shares is {shares!r}; it must be a word, or shares for each group")
     given = [shares] * len(members) if isinstance(shares, str) else list(shares)
     if len(given) != len(members):
         raise ValueError(f"shares has {len(given)} entries; there are {len(members)} groups")
