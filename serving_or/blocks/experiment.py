@@ -36,8 +36,9 @@ class Comparison(Record):
     names : sequence of str
         The ways.
     per_token, first, later, wait, slowest : array_like (ways,)
-        Seconds, means over the requests: of the whole request for each of its tokens, of the first
-        token, of each later one, before the start; and the 95th percentile of the whole request.
+        Seconds, means over the requests served, NaN where none is: of the whole request for each of
+        its tokens, of the first token, of each later one, before the start; and the 95th percentile
+        of the whole request.
     rejected : array_like (ways,) of int
         Requests that no chain can hold.
     unstable : array_like (ways,) of bool
@@ -69,7 +70,7 @@ class Comparison(Record):
         n = len(self.names)
         self._put(
             names=tuple(self.names),
-            unstable=tuple(map(bool, self.unstable)),
+            unstable=tuple(np.reshape(np.array(self.unstable, bool), n).tolist()),
             **{k: np.reshape(np.array(getattr(self, k), float), n) for k in times},
             **{
                 k: finite(getattr(self, k), k, shape=(n,), whole=True)
@@ -143,7 +144,8 @@ def compare_policies(
     prompt, output : int
         Tokens of each request.
     held : array_like (n,) of int, optional
-        Blocks on PETALS' servers, where these are known; caches then take what the memory leaves.
+        Blocks on PETALS' servers, where these are known; caches then take what the memory leaves,
+        whatever the headroom.
         By default as many as fit beside ``cache_tokens`` tokens of cache in each, and the headroom.
     headroom : float
         Memory that PETALS' servers keep for themselves, in the cluster's unit.
@@ -212,6 +214,11 @@ def _swarm(
         return pooled(cluster, placement, reserve), placement
     m = finite(held, "held", shape=(cluster.n,), whole=True)
     block, cache = cluster.equal_blocks()
+    if (m > cluster.counts(0)).any():
+        j = int(np.argmax(m > cluster.counts(0)))
+        raise ValueError(
+            f"held[{j}] is {int(m[j])}; the server holds {cluster.counts(0)[j]} at most"
+        )
     counted = replace(cluster, memory=m * (block + cache * reserve))
     return cluster, petals_bp(counted, reserve, **joining)
 

@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['OFFER', 'ENDLESS', 'STAY', 'PACKING', 'FULL', 'UNKNOWN', 'FARTHEST', 'STEP', 'MOST_KEPT', 'DEVICE', 'MOST_TOKENS',
-           'DTYPES', 'QUANTS', 'PEER', 'HUB', 'WHO', 'HEAD', 'OPTIONS', 'NEEDED', 'offers', 'petals_bp', 'should_move',
-           'rebalance', 'PetalsRouting', 'PetalsThroughput', 'pooled', 'one_by_one', 'petals', 'Launch',
-           'launch_commands', 'pool_tokens', 'read_launch']
+           'DTYPES', 'QUANTS', 'PEER', 'HUB', 'WHO', 'HEAD', 'PYTHON', 'NUMERAL', 'OPTIONS', 'NEEDED', 'offers',
+           'petals_bp', 'should_move', 'rebalance', 'PetalsRouting', 'PetalsThroughput', 'pooled', 'one_by_one',
+           'petals', 'Launch', 'launch_commands', 'pool_tokens', 'read_launch']
 
 # %% ../../nbs/blocks/13_petals_rules.ipynb #bfdd5aac
 import re
@@ -72,7 +72,7 @@ def offers(cluster: Cluster, m: np.ndarray, speed: Any = None, network: Any = np
     for name, x in (("speed", g), ("network", v)):
         if x.shape != (n,):
             raise ValueError(f"{name} has shape {x.shape}; it must be one number for each server")
-    return np.where(m > 0, np.minimum(2 * g / (m + 1), v), 0.0)
+    return np.where(m > 0, np.minimum(g / ((m + 1) / 2), v), 0.0)
 
 # %% ../../nbs/blocks/13_petals_rules.ipynb #c3b42bf8
 # offers in whole ticks; what is infinite counts as so many of the largest finite ones
@@ -538,6 +538,16 @@ def one_by_one(
     return chains
 
 
+def _handed_on(hop: np.ndarray, chains: list[Chain]) -> None:
+    "Whether each server of a chain reaches the next; PETALS counts five seconds and tries."
+    for i, chain in enumerate(chains):
+        for j, k in zip(chain.servers, chain.servers[1:]):
+            if np.isinf(hop[j, k]):
+                raise NotFound(
+                    f"request {i} goes from server {j} to {k}, out of its reach", served=i
+                )
+
+
 @door
 def petals(
     cluster: Cluster,
@@ -574,7 +584,8 @@ def petals(
     Raises
     ------
     NotFound
-        When a request would wait; ``served`` says how many came before.
+        When a request would wait, or its chain forwards to a server out of reach; ``served`` says
+        how many came before.
     ValueError
         When a number is out of range, or blocks are not alike.
 
@@ -590,6 +601,8 @@ def petals(
     instance(router, "router", PetalsRouting, PetalsThroughput)
     router.start(cluster, placement)
     chains = one_by_one(pooled(cluster, placement, reserve), placement, demand, router)
+    if forward and cluster.hop is not None:
+        _handed_on(cluster.hop, chains)
     alone = (route_direct if forward else cheapest)(cluster, placement)[0][demand > 0]
     bound = alone @ demand[demand > 0] / max(demand.sum(), 1)
     return checked(
@@ -842,7 +855,8 @@ def _ports(port: Any, n: int) -> list[int | None]:
     return finite(port, "port", shape=(n,), least=1, whole=True).tolist()
 
 # %% ../../nbs/blocks/13_petals_rules.ipynb #e6ac35fa
-HEAD = ["-m", "petals.cli.run_server"]
+HEAD, PYTHON = ["-m", "petals.cli.run_server"], re.compile(r"(.*/)?python[\d.]*")
+NUMERAL = re.compile(r"(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 # options of a line, and how many words follow them
 OPTIONS = {
     "block_indices": 1,
@@ -896,7 +910,7 @@ def read_launch(line: str) -> Launch:
     # a shell may read more into a word that is not quoted
     if shlex.join(words) != line.strip():
         raise ValueError(f"the line is {line!r}; quoted word by word it is {shlex.join(words)!r}")
-    if words[1:3] != HEAD or len(words) < 4:
+    if words[1:3] != HEAD or len(words) < 4 or not PYTHON.fullmatch(words[0]):
         raise ValueError(f"the line is {line!r}; it must be `python {' '.join(HEAD)} MODEL ...`")
     given = _options(words[4:])
     for name in NEEDED:
@@ -943,13 +957,12 @@ def _value(name: str, values: list[str]) -> Any:
             raise ValueError(f"--{name} is {text!r}; it must be a whole number")
         return int(text)
     if name == "throughput":
-        try:
-            return float(text)
-        except ValueError:
+        if not NUMERAL.fullmatch(text):
             raise ValueError(
                 f"--throughput is {text!r}; it must be a number: otherwise PETALS measures the"
                 " network first"
-            ) from None
+            )
+        return float(text)
     return text
 
 

@@ -1106,7 +1106,8 @@ def petals_blocks(card: Card, memory: float, cache_tokens: int) -> int:
     memory : float
         Bytes that the GPU reports.
     cache_tokens : int
-        Tokens in the cache; without grouped queries 4096 in older releases, 8192 today.
+        Tokens in the cache. By default 8192, with grouped queries 32768, in releases 2.0.1 to
+        2.2.0; 4096 and 16384 in 2.2.0.post1, the last one.
 
     Returns
     -------

@@ -1,5 +1,7 @@
 """The comparison: same arrivals, delays that add up, light load, and what it refuses."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -71,8 +73,28 @@ def test_given_blocks_are_held():
     # its caches are what the memory leaves, not what is reserved
     few = compare_policies(C, 1e-3, count=3, held=[4, 0, 0, 0], **SIZES | {"cache_tokens": 1})
     assert few.rejected.tolist() == [0, 0, 0]
-    with pytest.raises(ValueError, match="held"):
-        compare_policies(C, 1.0, held=[1, 2], **SIZES)
+    for held, said in (
+        ([1, 2], "held"),
+        ([-1, 2, 2, 2], r"held\[0\]"),
+        ([5, 2, 2, 2], r"held\[0\] is 5; the server holds 4"),
+        ([2, 2, 2, 9], r"held\[3\] is 9; the server holds 4"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            compare_policies(C, 1.0, held=held, **SIZES)
+    small = Cluster(4, 4, 1, [24, 10, 16, 16], C.tau, C.rtt)
+    with pytest.raises(ValueError, match=r"held\[1\] is 3; the server holds 2"):
+        compare_policies(small, 1.0, held=[2, 3, 2, 2], **SIZES)
+
+
+def test_the_headroom_is_left_where_blocks_are_not_given():
+    # eight less: two blocks on the first server, one on each other
+    plain = compare_policies(C, 1e-3, count=3, **SIZES)
+    less = compare_policies(C, 1e-3, count=3, headroom=8, **SIZES)
+    assert less.per_token[2] > plain.per_token[2] and less.per_token[0] == plain.per_token[0]
+    given = [
+        compare_policies(C, 1e-3, count=3, held=[4, 0, 0, 0], headroom=h, **SIZES) for h in (0, 9)
+    ]
+    assert given[0] == given[1]
 
 
 @pytest.mark.parametrize(
@@ -90,6 +112,21 @@ def test_bad_input_is_refused(more, said):
     given = {"rate": 1.0, **SIZES} | more
     with pytest.raises(ValueError, match=said):
         compare_policies(C, **given)
+
+
+def test_a_comparison_has_a_number_for_each_way():
+    one = compare_policies(C, 2.0, count=9, **SIZES)
+    for name in ("per_token", "unstable", "rejected"):
+        with pytest.raises(ValueError, match="shape"):
+            replace(one, **{name: list(getattr(one, name))[:2]})
+
+
+def test_nobody_served_has_no_mean():
+    # caches for half a request
+    none = compare_policies(C, 1.0, count=9, prompt=2, output=8, cache_tokens=5)
+    assert none.rejected.tolist() == [0, 0, 9] and np.isnan(none.reduction)
+    assert np.isnan([none.per_token[2], none.first[2], none.later[2], none.wait[2]]).all()
+    assert "9 rejected" in none.summary()
 
 
 def test_a_comparison_is_saved_and_read_back(tmp_path):

@@ -99,6 +99,7 @@ def test_offers():
     c = Cluster(9, 1, 1, [9] * 3, [0.5, 0.25, 0], 1, time_unit="s")
     assert offers(c, np.array([3, 1, 2])).tolist() == [1, 4, np.inf]
     assert offers(c, np.array([3, 0, 2]), speed=[8, 8, 8], network=5).tolist() == [4, 0, 5]
+    assert offers(c, np.array([1, 1, 1]), speed=1e308, network=7).tolist() == [7, 7, 7]
     # a server that takes no time counts as much faster than the others, not as everything
     assert petals_bp(c, 1).m.tolist() == [4, 4, 4]
     for bad in ({"speed": [1, 2]}, {"network": -1}, {"speed": np.nan}, {"speed": "fast"}):
@@ -343,6 +344,17 @@ def test_requests_take_chains_until_one_would_wait():
         petals(B, 1, reserve=2, router="petals")
 
 
+def test_a_server_does_not_forward_out_of_its_reach():
+    c = Cluster(4, 1, 1, [4, 4], [1, 1], [10, 10], hop=[[0, np.inf], [1, 0]])
+    # the client counts five seconds and goes there; where it relays itself, it can
+    assert petals(c, 1, reserve=1).cost == 24
+    with pytest.raises(NotFound, match="from server 0 to 1, out of its reach") as error:
+        petals(c, 1, reserve=1, forward=True)
+    assert error.value.served == 0
+    back = replace(c, hop=[[0, 1], [np.inf, 0]])
+    assert petals(back, 1, reserve=1, forward=True).cost == 15
+
+
 def test_the_pool_is_what_petals_reserves():
     p = petals_bp(B, 2)
     slots = pooled(B, p, 2).slots(p.m)
@@ -383,6 +395,13 @@ def test_a_plan_becomes_lines_that_are_read_back():
         # requests a second: tau is in milliseconds
         held = launch.end - launch.start
         assert launch.throughput == pytest.approx(2000 / (plan.cluster.tau[j] * (held + 1)))
+
+
+@pytest.mark.parametrize("who", ["python3", "/usr/bin/python3.11", "python"])
+@pytest.mark.parametrize("throughput", ["1e-05", "2.5e+16", "7", "7.", ".5"])
+def test_pythons_and_numerals_that_are_read(who, throughput):
+    line = LINE.replace("python", who, 1).replace("12.5", throughput)
+    assert read_launch(line).throughput == float(throughput)
 
 
 def test_without_peers_one_server_starts_the_swarm():
@@ -469,7 +488,14 @@ def changed(old, new):
         (changed(" --block_indices 0:3", ""), "block_indices is not given"),
         (LINE + " --block_indices 0:3", "given twice"),
         (changed("12.5", "auto"), "'auto'"),
-        (changed("12.5", "nan"), "throughput is nan"),
+        (changed("12.5", "nan"), "throughput is 'nan'"),
+        (changed("12.5", "1_0"), "throughput is '1_0'"),
+        (changed("12.5", "1.2.5"), "throughput is '1.2.5'"),
+        (changed("12.5", "."), "throughput is '.'"),
+        (changed("12.5", "' 1'"), "throughput is ' 1'"),
+        (changed("12.5", "1e400"), "throughput is inf"),
+        (changed("python -m", "rm -m"), "must be `python"),
+        (changed("python -m", "pythonic -m"), "must be `python"),
         (changed("12.5", "0"), "throughput is 0"),
         (changed(" --throughput 12.5", ""), "throughput is not given"),
         (LINE + " --device cpu", "torch_dtype|quant_type"),
