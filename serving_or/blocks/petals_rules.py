@@ -220,7 +220,7 @@ def should_move(
         return False
     swarm.settle(rng)
     then = swarm.offered.min()
-    return bool(then > 0 and now < (quality - STAY) * then)
+    return bool(now < (quality - STAY) * then)
 
 
 @door

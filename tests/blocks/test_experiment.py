@@ -6,8 +6,13 @@ import numpy as np
 import pytest
 
 from serving_or.blocks.cluster import Cluster
+from serving_or.blocks.conservative_greedy import cg_bprr
+from serving_or.blocks.designs import sweep
 from serving_or.blocks.experiment import COMPARED, Comparison, compare_policies
+from serving_or.blocks.petals_rules import PetalsRouting, petals_bp, pooled
 from serving_or.blocks.routing import cheapest
+from serving_or.blocks.simulation import Arrivals, simulate
+from serving_or.blocks.two_time_scales import WaitingPenalised, design_capacity
 
 C = Cluster(4, 4, 1, memory=[24, 16, 16, 16], tau=[10, 20, 20, 25], rtt=[10, 10, 10, 12])
 SIZES = dict(prompt=2, output=8, cache_tokens=20)
@@ -25,6 +30,29 @@ def test_delays_that_hold_nothing_are_added(seed):
         assert np.isclose(late.later[k], plain.later[k]) and late.wait[k] == plain.wait[k]
         # whoever holds caches longer makes nobody faster here
         assert held.per_token[k] >= late.per_token[k] - 1e-9
+
+
+def test_each_way_is_what_its_parts_make_of_it():
+    # ten servers, two of them fast: crowded enough that the three ways differ
+    tau, rtt = [12, 11, 13, 14, 12, 10, 9, 12], [100, 120, 90, 80, 70, 110, 100, 60, 95, 105]
+    c = Cluster(12, 2, 0.1, [80.0] * 2 + [24.0] * 8, [3, 3, *tau], rtt)
+    result = compare_policies(c, 40, seed=1, count=400, prompt=8, output=32, cache_tokens=1600)
+    arrivals = Arrivals.poisson(40, 400, prompt=8, output=32, seed=1)
+    runs, designs = [], [0, 0, 0]
+    for k, method in enumerate((cg_bprr, sweep)):
+        design = design_capacity(c, 40, 32, method=method)
+        designs[k] = design.requests
+        runs.append(simulate(c, design.placement, arrivals, WaitingPenalised()))
+    placement = petals_bp(c, 1600 / 40)
+    runs.append(simulate(pooled(c, placement, 1600 / 40), placement, arrivals, PetalsRouting()))
+    assert result.designs.tolist() == designs
+    assert result.unstable == tuple(bool(run.unstable) for run in runs)
+    for k, run in enumerate(runs):
+        assert np.isclose(result.per_token[k], run.total.mean() / 32 / 1000)
+        assert np.isclose(result.slowest[k], np.percentile(run.total, 95) / 1000)
+        assert np.isclose(result.wait[k], run.wait.mean() / 1000)
+    assert len(set(result.per_token.round(6))) == 3 and len(set(result.unstable)) == 2
+    assert result.reduction == 1 - result.per_token[0] / result.per_token[2]
 
 
 def test_light_load_is_the_cheapest_chain():
@@ -73,6 +101,11 @@ def test_given_blocks_are_held():
     # its caches are what the memory leaves, not what is reserved
     few = compare_policies(C, 1e-3, count=3, held=[4, 0, 0, 0], **SIZES | {"cache_tokens": 1})
     assert few.rejected.tolist() == [0, 0, 0]
+    # as many as are given, however much cache is asked for, and in the order that is given
+    two = compare_policies(C, 1e-3, count=3, held=[2, 2, 0, 0], **SIZES | {"cache_tokens": 100})
+    assert np.isclose(two.per_token[2], (10 + 2 * 10 + 10 + 2 * 20) / 1000)
+    one = compare_policies(C, 1e-3, count=3, held=[2, 2, 0, 0], order=[1], **SIZES)
+    assert one.rejected.tolist() == [0, 0, 3]
     for held, said in (
         ([1, 2], "held"),
         ([-1, 2, 2, 2], r"held\[0\]"),

@@ -30,6 +30,7 @@ from serving_or.blocks.petals_rules import (
     one_by_one,
     petals,
     petals_bp,
+    pool_tokens,
     pooled,
     read_launch,
     rebalance,
@@ -191,6 +192,22 @@ def test_a_thousandth_more_decides():
     assert [decide(q) for q in (0.75, 0.7504, 0.7506, 1)] == [False, False, True, True]
 
 
+def test_offers_are_whole_ticks_and_nothing_is_nothing():
+    ticks = _in_ticks(np.array([1, 1 / 3, 0.1, 0.7]))
+    assert (ticks == np.rint(ticks)).all() and (ticks > 0).all()
+    assert _in_ticks(np.zeros(3)).tolist() == [0, 0, 0] and len(_in_ticks(np.zeros(0))) == 0
+    # who offers nothing does not move in anybody's imagination
+    swarm = _Swarm(Placement([2, 2], [1, 1]), np.array([5.0, 0]), 2)
+    swarm.settle(np.random.default_rng(0))
+    assert swarm.a.tolist() == [2, 2]
+
+
+def test_a_real_move_does_not_prefer_to_stay():
+    c = Cluster(2, 1, 1, [2, 2], [1, 1], [1, 1])
+    assert rebalance(c, Placement([2, 1], [1, 0]), quality=2).a.tolist() == [1, 1]
+    assert rebalance(c, Placement([2, 1], [1, 0]), quality=1).a.tolist() == [2, 1]
+
+
 def test_a_server_that_takes_no_time_has_a_finite_offer():
     ticks = _in_ticks(np.array([np.inf, 3.0, 0.0, np.inf]))
     assert np.isfinite(ticks).all() and ticks[0] == ticks[3] > ticks[1] > ticks[2] == 0
@@ -292,6 +309,49 @@ def test_a_server_that_a_client_cannot_reach_is_left_out():
     assert {walk.chain(0).servers for _ in range(20)} == {(1,)}
     walk.start(c, Placement([1, 2], [1, 1]))
     assert walk.chain(0) is None and walk.chain(1).servers == (0, 1)
+
+
+def test_nobody_goes_through_a_server_that_the_client_cannot_reach():
+    c = Cluster(3, 1, 1, [2] * 3, [1] * 3, [[5, np.inf, 5], [5, 5, 5]])
+    router = PetalsRouting()
+    router.start(c, Placement([1, 2, 3], [1, 1, 1]))
+    assert router.chain(0, [9] * 3) is None and router.chain(1, [9] * 3).servers == (0, 1, 2)
+
+
+@pytest.mark.parametrize("seed", range(cases(200)))
+def test_what_is_not_known_is_the_same_in_any_unit(seed):
+    rng = np.random.default_rng(seed)
+    p, _, L = swarm_of(rng, most=7)
+    n = len(p.m)
+    gaps = lambda x: np.where(rng.random(x.shape) < 0.5, np.nan, x)
+    rtt, hop = gaps(rng.uniform(0.01, 0.5, (1, n))), gaps(rng.uniform(0.01, 0.5, (n, n)))
+    tau, free = gaps(rng.uniform(0.001, 0.05, n)), rng.integers(0, L + 2, n)
+    chains = []
+    for unit, size in (("s", 1), ("ms", 1000)):
+        c = Cluster(L, 1, 1, [9.0 * L] * n, [size] * n, [[size] * n], time_unit=unit)
+        router = PetalsRouting(rtt=rtt * size, hop=hop * size, tau=tau * size)
+        router.start(c, p)
+        chains.append(router.chain(0, free))
+    assert chains[0] == chains[1]
+
+
+@pytest.mark.parametrize("share", [1, 1 - 1e-14, 1 + 1e-14])
+def test_of_equal_ways_the_shorter_one(share):
+    # into server 1 at once, or by server 0, which takes 18 ms more for packing
+    c = Cluster(2, 1, 1, [9, 9], [0.01, 0.01], [0.02, 0.076 * share], time_unit="s")
+    router = PetalsRouting(hop=np.full((2, 2), 0.01))
+    router.start(c, Placement([1, 1], [1, 2]))
+    assert router.chain(0, [9, 9]).servers == (1,)
+
+
+def test_not_all_chains_are_kept_for_ever(monkeypatch):
+    monkeypatch.setattr("serving_or.blocks.petals_rules.MOST_KEPT", 2)
+    c = Cluster(1, 1, 1, [9] * 4, [1] * 4, [1] * 4)
+    router = PetalsRouting()
+    router.start(c, Placement([1] * 4, [1] * 4))
+    for full in range(8):
+        assert router.chain(0, [9 * (full >> j & 1) for j in range(4)]) is not None
+        assert len(router._kept) <= 2
 
 
 def test_nobody_goes_where_the_client_cannot():
@@ -404,6 +464,13 @@ def test_pythons_and_numerals_that_are_read(who, throughput):
     assert read_launch(line).throughput == float(throughput)
 
 
+def test_options_go_before_what_the_plan_says():
+    options = {"inference_max_length": 999, "attn_cache_tokens": 7, "throughput": 2.5}
+    for line in launch_commands(cg_bprr(B, 4), "m", 148, [PEER], **options).values():
+        launch = read_launch(line)
+        assert {name: getattr(launch, name) for name in options} == options
+
+
 def test_without_peers_one_server_starts_the_swarm():
     (line,) = launch_commands(cg_bprr(B, 4), "m", 148).values()
     assert read_launch(line).start == 0 and line.endswith(" --new_swarm")
@@ -434,6 +501,8 @@ def test_whole_tokens_are_rounded_up_where_the_chains_need_it():
     assert c.slots([3, 1]).tolist() == [8, 20]
     lines = launch_commands(check(c, placement, chains, 2), "m", 148, [PEER])
     budgets = [read_launch(line).attn_cache_tokens for line in lines.values()]
+    idle = check(Cluster(4, 4, 1, [40, 9], [1, 1], [1, 1]), Placement([1, 1], [4, 0]), [], 0)
+    assert pool_tokens(idle, 148).tolist() == [24 * 148 // 4, 0]
     # six of the eight slots are taken, and whole tokens hold them
     assert budgets == [394, 20 * 148]
     some = [Chain(0, (0,), (3,), 2), Chain(0, (1, 0), (1, 2), 1)]
@@ -478,6 +547,7 @@ def changed(old, new):
     "line, said",
     [
         (changed("0:3", "0-3"), "start:end"),
+        (changed("0:3", "0:3:5"), "start:end"),
         (changed("0:3", "3:3"), "3:3"),
         (changed("0:3", "5:3"), "5:3"),
         (changed("0:3", "-1:3"), "block_indices has 0 values"),
