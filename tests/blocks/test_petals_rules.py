@@ -100,7 +100,7 @@ def test_offers():
     c = Cluster(9, 1, 1, [9] * 3, [0.5, 0.25, 0], 1, time_unit="s")
     assert offers(c, np.array([3, 1, 2])).tolist() == [1, 4, np.inf]
     assert offers(c, np.array([3, 0, 2]), speed=[8, 8, 8], network=5).tolist() == [4, 0, 5]
-    assert offers(c, np.array([1, 1, 1]), speed=1e308, network=7).tolist() == [7, 7, 7]
+    assert offers(c, np.array([3, 3, 3]), speed=1e308).tolist() == [5e307] * 3
     # a server that takes no time counts as much faster than the others, not as everything
     assert petals_bp(c, 1).m.tolist() == [4, 4, 4]
     for bad in ({"speed": [1, 2]}, {"network": -1}, {"speed": np.nan}, {"speed": "fast"}):
@@ -333,6 +333,14 @@ def test_what_is_not_known_is_the_same_in_any_unit(seed):
         router.start(c, p)
         chains.append(router.chain(0, free))
     assert chains[0] == chains[1]
+
+
+def test_a_step_that_is_not_known_takes_a_three_hundredth_of_a_second():
+    c = Cluster(9, 1, 1, [18, 18], [1, 1], [5, 5])
+    for tau, servers in ((3.3, (1,)), (3.4, (0,))):
+        router = PetalsRouting(tau=[np.nan, tau])
+        router.start(c, Placement([1, 1], [9, 9]))
+        assert router.chain(0, [9, 9]).servers == servers
 
 
 @pytest.mark.parametrize("share", [1, 1 - 1e-14, 1 + 1e-14])
