@@ -26,7 +26,7 @@ from serving_or.blocks.tensor_parallel import (
     plan_groups,
     shares_of,
 )
-from serving_or.tools.answers import Infeasible, NotFound, TooLarge
+from serving_or.tools.answers import Clock, Infeasible, NotFound, TooLarge
 from tests.blocks.oracles import Oracle
 from tests.long import cases
 
@@ -143,6 +143,72 @@ def test_alone_the_bound_is_below_and_near_what_it_was(seed):
     assert abs(group_bound(cluster, 2, far, sizes=[1]) - bound) <= 1e-6 * max(bound, 1)
 
 
+@pytest.mark.parametrize("seed", range(cases(200)))
+def test_servers_without_memory_or_time_and_links_that_are_none(seed):
+    "Zeros, infinite round trips, other units and other ways: no error, and a bound that holds."
+    rng = np.random.default_rng(seed)
+    cluster, fabric = some_cluster(rng, 3, 3, 1)
+    memory, tau, scale = cluster.memory.copy(), cluster.tau.copy(), 10.0 ** rng.integers(-6, 7)
+    memory[rng.integers(3)] *= seed % 4 > 0
+    tau[rng.integers(3)] *= seed % 3 > 0
+    cluster = Cluster(3, 2, 1, memory, tau * scale, cluster.rtt * scale)
+    apart = np.where(rng.random((3, 3)) < 0.1, np.inf, fabric.rtt * scale)
+    way = ("best", "direct", "two_step", "ring", "ideal")[seed % 5]
+    fabric = Fabric(apart, fabric.transfer * scale, way)
+    best = np.inf
+    for groups in partitions([0, 1, 2]):
+        if all(np.isfinite(fabric.block(g)) for g in groups):
+            for _ in range(4):
+                some = [rng.dirichlet(np.ones(len(g))) + 1e-3 for g in groups]
+                one = grouped(cluster, groups, fabric, [x / x.sum() for x in some])
+                best = min(best, best_plan(one, np.array([2])))
+    bound = group_bound(cluster, 2, fabric, time_limit=None)
+    assert bound <= best * (1 + 1e-9)
+    for method in ("all", "search"):
+        with suppress(NotFound):
+            answer = plan_groups(cluster, 2, fabric, method=method, time_limit=None)
+            assert bound * (1 - 1e-9) <= answer.value and answer.bound <= answer.value
+
+
+def test_sizes_of_an_engine_are_found_in_a_large_fleet():
+    "Two groups of 16 are far better than servers alone, and no merge of two servers is allowed."
+    fleet = Cluster(40, 4, 1, [20] * 48, [10] * 48, [50] * 48)
+    answer = plan_groups(fleet, 8, Fabric(np.full((48, 48), 0.1)), sizes=[1, 16], time_limit=60)
+    assert answer.largest == 16 and answer.status == "optimal"
+    many = tp._Groupings(fleet, 8, Fabric(np.full((48, 48), 0.1)), None, Clock(None))
+    starts = [max(len(g) for g, _ in state) for state in many.starts()]
+    assert {1, 2, 3, 4, 48} <= set(starts) and len(set(starts)) <= tp.MOST_STARTS
+
+
+def test_never_dearer_than_the_sweep_with_all_its_designs():
+    "The search tries few designs for each grouping, but all of them for servers alone."
+    memory, tau, rtt = [52, 17, 46, 12, 39, 21], [6, 7, 15, 16, 5, 11], [5, 53, 57, 22, 32, 32]
+    cluster, far = Cluster(16, 2, 0.02, memory, tau, rtt), Fabric(np.full((6, 6), 1e3))
+    assert sweep(cluster, 316, most=24).cost > 1.2 * sweep(cluster, 316).cost
+    answer = plan_groups(cluster, 316, far, time_limit=None)
+    assert answer.value <= sweep(cluster, 316).cost * (1 + 1e-9)
+
+
+def test_speeds_and_memories_are_those_of_the_group():
+    c = Cluster(4, 4, 1, memory=[16, 12, 0], tau=[0, 20, 10], rtt=[10, 10, 10])
+    np.testing.assert_allclose(shares_of(c, [1, 2], "compute"), [1 / 3, 2 / 3])
+    assert shares_of(c, [0, 1], "compute").tolist() == [1, 0]
+    net = Fabric(np.zeros((3, 3)))
+    for group, by in (([0, 1], "compute"), ([1, 2], "memory")):
+        with pytest.raises(ValueError, match="positive"):
+            grouped(c, [group], net, by)
+    with pytest.raises(ValueError, match="empty"):
+        shares_of(c, [])
+
+
+def test_no_server_at_all():
+    none = Cluster(4, 4, 1, [16], [10], [10]).take([])
+    net = Fabric(np.zeros((0, 0)))
+    assert grouped(none, [], net).n == 0 and group_bound(none, 1, net) == 0
+    with pytest.raises(Infeasible, match="no server"):
+        plan_groups(none, 1, net)
+
+
 def test_the_printed_example():
     tiny = Cluster(4, 4, 1, memory=[16, 12, 12], tau=[10, 20, 20], rtt=[10, 10, 10])
     for r, pair, three in (
@@ -241,6 +307,10 @@ def test_results_cannot_lie():
     assert found.value < np.inf and "groups" in found.summary()
     with pytest.raises(ValueError, match="another"):
         GroupedPlan(c, net, ((0, 1, 2),), (np.full(3, 1 / 3),), sweep(c, 4))
+    for change in (dict(cache_size=0.01), dict(blocks=2), dict(block_size=3), dict(exact=False)):
+        other = sweep(grouped(replace(c, **change), [[0, 1, 2]], net), 4)
+        with pytest.raises(ValueError, match="another " + next(iter(change))):
+            GroupedPlan(c, net, ((0, 1, 2),), (shares_of(c, [0, 1, 2]),), other)
     with pytest.raises(ValueError, match="of 3 servers"):
         GroupedPlan(c, net, ((1, 2),), (np.full(2, 0.5),), sweep(grouped(c, [[1, 2]], net), 4))
 
