@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from serving_or.blocks import tensor_parallel as tp
 from serving_or.blocks.bounds import chain_bound
 from serving_or.blocks.cluster import Cluster
-from serving_or.blocks.conservative_greedy import cg_bprr
+from serving_or.blocks.conservative_greedy import NoPlacement, cg_bprr
 from serving_or.blocks.designs import sweep
 from serving_or.blocks.line_program import milp
 from serving_or.blocks.link_program import enumeration
@@ -170,6 +170,80 @@ def test_servers_without_memory_or_time_and_links_that_are_none(seed):
             assert bound * (1 - 1e-9) <= answer.value and answer.bound <= answer.value
 
 
+@pytest.mark.parametrize("seed", range(cases(60)))
+def test_any_multipliers_prove_a_bound(seed):
+    "The theorem asks nothing of the multipliers but that they are not negative."
+    rng = np.random.default_rng(seed)
+    cluster, fabric = some_cluster(rng, 3, 3, 1, ties=seed % 2 == 0)
+    best = best_of_all(cluster, fabric, np.array([2]), by_memory_and_speed(cluster))
+    master = tp._GroupMaster(cluster, np.array([2]), fabric, None)
+    for _ in range(20):
+        eta = rng.exponential(10.0 ** rng.integers(-2, 3), len(master.hull[0]))
+        pi = rng.exponential(10.0 ** rng.integers(-3, 4), len(master.count))
+        assert master.priced(eta * (rng.random(len(eta)) < 0.5), pi)[0] <= best * (1 + 1e-9)
+    # where room is short
+    tiny = Cluster(4, 4, 1, memory=[16, 12, 12], tau=[10, 20, 20], rtt=[10, 10, 10])
+    master = tp._GroupMaster(tiny, np.array([4]), Fabric(np.where(np.eye(3) > 0, 0, np.inf)), None)
+    for _ in range(20):
+        eta, pi = rng.exponential(20, len(master.hull[0])), rng.random(len(master.count)) + 1e-3
+        assert master.priced(eta, pi)[0] <= 80 * (1 + 1e-9)
+
+
+def test_groups_of_the_bound_have_all_memory_and_the_best_pace():
+    c = Cluster(4, 2, 1, memory=[16, 12, 5], tau=[10, 20, 0], rtt=[10, 30, 20])
+    master = tp._GroupMaster(c, np.array([2]), Fabric(np.zeros((3, 3))), None)
+    made = {tuple(np.flatnonzero(v).tolist()): i for i, v in enumerate(master.V)}
+    kind = tp.kinds_of(c, Fabric(np.zeros((3, 3))))
+    for group, memory, tau in (((0, 1), 28, 20 / 3), ((0, 2), 21, 0), ((0, 1, 2), 33, 0)):
+        i = made[tuple(sorted(kind[list(group)].tolist()))]
+        assert master.groups.memory[i] == memory
+        assert abs(master.groups.tau[i] - tau) < 1e-12
+        assert master.groups.rtt[0, i] == c.rtt[0, list(group)].max()
+
+
+@pytest.mark.parametrize("seed", [147, *range(cases(100))])
+def test_all_partitions_are_the_best_sweep(seed):
+    rng = np.random.default_rng(seed)
+    cluster, fabric = some_cluster(rng, 4, 4, 1, ties=seed % 2 == 0)
+    cluster, shares, best = replace(cluster, memory=cluster.memory + 8), by_memory_and_speed, np.inf
+    for groups in partitions([0, 1, 2, 3]):
+        for some in product(*(shares(cluster)(g) for g in groups)):
+            with suppress(Infeasible, NotFound):
+                best = min(best, sweep(restated(cluster, groups, fabric, some), 2).cost)
+    answer = plan_groups(cluster, 2, fabric, method="all", time_limit=None)
+    assert abs(answer.value - best) <= 1e-9 * best
+
+
+def test_where_the_search_begins_and_what_it_changes():
+    c = Cluster(4, 2, 1, 8.0 + np.arange(9), np.full(9, 3.0), np.full(9, 3.0))
+    near = Fabric(np.abs(np.subtract.outer(np.arange(9.0), np.arange(9.0))))
+    tried = tp._Groupings(c, 2, near, None, Clock(None))
+    starts = list(tried.starts())
+    assert {by for state in starts for g, by in state if len(g) > 1} == {"memory", "compute"}
+    assert any((3, 4, 5) in [g for g, _ in state] for state in starts)
+    whole = [(tuple(range(9)), "memory")]
+    cuts = {tuple(sorted(len(g) for g, _ in state)) for state in tried.moves(whole)}
+    assert cuts == {(1, 8), (4, 5)}
+    alone = [((j,), "equal") for j in range(9)]
+    pairs = {g for state in tried.moves(alone) for g, _ in state if len(g) == 2}
+    assert {(0, 1), (0, 6), (7, 8)} <= pairs and (0, 7) not in pairs
+    for state in [*starts, *tried.moves(whole), *tried.moves(alone)]:
+        assert sorted(j for g, _ in state for j in g) == list(range(9))
+
+
+def test_what_does_not_fit_is_scored_by_what_is_short_then_by_what_is_held():
+    c = Cluster(6, 2, 1, [8, 8, 5, 5], [3] * 4, [3] * 4)
+    tried = tp._Groupings(c, 4, Fabric(np.zeros((4, 4))), None, Clock(None))
+    alone = [((j,), "equal") for j in range(4)]
+    one_pair = [((2, 3), "equal"), ((0,), "equal"), ((1,), "equal")]
+    with pytest.raises(NoPlacement) as none:
+        sweep(c, 4)
+    assert tried.score(alone) == (none.value.blocks_short, np.inf, -c.counts(1).sum())
+    pooled = grouped(c, [[2, 3]], Fabric(np.zeros((4, 4))))
+    assert tried.score(one_pair)[2] == -pooled.counts(1).sum() < -c.counts(1).sum()
+    assert tried.score(one_pair) < tried.score(alone)
+
+
 def test_sizes_of_an_engine_are_found_in_a_large_fleet():
     "Two groups of 16 are far better than servers alone, and no merge of two servers is allowed."
     fleet = Cluster(40, 4, 1, [20] * 48, [10] * 48, [50] * 48)
@@ -305,6 +379,14 @@ def test_results_cannot_lie():
     net = Fabric(np.full((3, 3), 0.8), 0.1)
     found = plan_groups(c, 4, net, time_limit=0)
     assert found.value < np.inf and "groups" in found.summary()
+    assert plan_groups(c, 4, net).status == "optimal"
+    padded = plan_groups(replace(c, exact=False), 4, net)
+    assert padded.gap < 1e-9 and padded.status == "feasible"
+    # a server alone is always a group
+    assert plan_groups(c, 4, net, sizes=[2]).largest == 2
+    far = Fabric(np.where(np.eye(3) > 0, 0, np.inf))
+    assert abs(group_bound(c, 4, far, sizes=[2]) - 80) < 1e-6
+    assert abs(Fabric.of([[0]], width=14336, gbit=2).transfer - 14336 * 16 / 2e6) < 1e-12
     with pytest.raises(ValueError, match="another"):
         GroupedPlan(c, net, ((0, 1, 2),), (np.full(3, 1 / 3),), sweep(c, 4))
     for change in (dict(cache_size=0.01), dict(blocks=2), dict(block_size=3), dict(exact=False)):
@@ -322,7 +404,7 @@ def test_results_cannot_lie():
         (dict(groups=[[0, 7]]), "groups"),
         (dict(groups=[[]]), "empty"),
         (dict(groups="ab"), "list of lists"),
-        (dict(groups=[[0, 1]], shares=[[0.5, 0.6]]), "sum to 1"),
+        (dict(groups=[[0, 1]], shares=[[0.5, 0.51]]), "sum to 1"),
         (dict(groups=[[0, 1]], shares=[[1.0, 0.0]]), "positive"),
         (dict(groups=[[0, 1]], shares=["memory"] * 2), "2 entries"),
         (dict(groups=[[0, 1]], shares="luck"), "luck"),
