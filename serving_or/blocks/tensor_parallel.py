@@ -17,7 +17,7 @@ import numpy as np
 
 from .cluster import Cluster
 from .conservative_greedy import NoPlacement
-from .designs import sweep
+from .designs import MOST_DESIGNS, sweep
 from .line_program import capacity_hull
 from .plan import Plan
 from .routing import cheapest_patterns, lone_bound
@@ -63,7 +63,8 @@ def all_reduce(
     transfer : float
         Time to send the vector once, bytes over bandwidth, in the unit of ``rtt``.
     way : {"best", "direct", "two_step", "ring", "ideal"}
-        "best" is the fastest of the three; "ideal" is a lower bound for every way.
+        "best" is the fastest of the three; "ideal" is a lower bound for every way where all round
+        trips are ``rtt``.
     overhead : float
         Time to handle a message.
 
@@ -210,8 +211,11 @@ def shares_of(cluster: Cluster, servers: Any, by: str = "memory") -> np.ndarray:
     """
     j = positions(servers, "servers", cluster.n)
     by = choice(by, "by", SHARES)
-    weight = {"memory": cluster.memory, "compute": _speed(cluster.tau), "equal": np.ones(cluster.n)}
-    w = weight[by][j]
+    if not len(j):
+        raise ValueError("servers is empty; a group has at least one server")
+    w = {"memory": cluster.memory[j], "compute": _speed(cluster.tau[j]), "equal": np.ones(len(j))}[
+        by
+    ]
     if not w.sum():
         raise ValueError(f"servers {j.tolist()} have no memory; shares by memory need some")
     return w / w.max() / (w / w.max()).sum()
@@ -227,7 +231,7 @@ def super_server(cluster: Cluster, servers: Any, share: np.ndarray, fabric: Fabr
     j = list(servers)
     tokens = fabric.prompt
     return dict(
-        memory=float(np.min(cluster.memory[j][share > 0] / share[share > 0])),
+        memory=float(np.min(cluster.memory[j] / share)),
         tau=float((share * cluster.tau[j]).max() + fabric.block(j)),
         rtt=cluster.rtt[:, j].max(axis=1),
         prefill_tau=float((share * cluster.prompt_tau[j]).max() + fabric.block(j, tokens)),
@@ -239,7 +243,7 @@ def super_server(cluster: Cluster, servers: Any, share: np.ndarray, fabric: Fabr
 def together(cluster: Cluster, rows: list[dict], names: Sequence[str]) -> Cluster:
     """A cluster of such servers."""
     columns: dict[str, Any] = {"hop": None, "domain": None, "servers": tuple(names)}
-    for k in rows[0]:
+    for k in rows[0] if rows else ():
         x = np.array([row[k] for row in rows])
         columns[k] = None if getattr(cluster, k) is None else x.T
     return replace(cluster, **columns)
@@ -333,8 +337,9 @@ def _disjoint(cluster: Cluster, groups: Any) -> list[tuple[int, ...]]:
 def _shares(cluster: Cluster, group: Sequence[int], given: Any, i: int) -> np.ndarray:
     "A group's shares, from a word or from numbers."
     if isinstance(given, str):
-        return shares_of(cluster, group, given)
-    share = finite(given, f"shares[{i}]", shape=(len(group),))
+        share = shares_of(cluster, group, given)
+    else:
+        share = finite(given, f"shares[{i}]", shape=(len(group),))
     if abs(share.sum() - 1) > 1e-9 or (share <= 0).any():
         raise ValueError(f"shares[{i}] is {share.tolist()}; it must be positive and sum to 1")
     return share
@@ -367,7 +372,7 @@ def break_even_rtt(
     Returns
     -------
     float
-        In the same unit; negative when not even servers side by side gain, for the sake of
+        In the same unit; negative when not even servers side by side gain, because of
         ``transfer`` and ``overhead``.
 
     Raises
@@ -591,7 +596,7 @@ def group_bound(
     _same_servers(cluster, fabric)
     demand, clock = cluster.demand(requests), Clock(time_limit)
     sizes, tolerance = _sizes(sizes, cluster.n), number(tolerance, "tolerance", least=0)
-    if not demand.any():
+    if not (demand.any() and cluster.n):
         return 0.0
     master = _GroupMaster(cluster, demand, fabric, sizes)
     eta, pi, best = np.zeros(len(master.hull[0])), np.zeros(len(master.count)), 0.0
@@ -638,8 +643,11 @@ class _Groupings:
     def shares(self, group: Sequence[int]) -> list[str]:
         "Shares worth trying: alike servers have only one."
         c, j = self.cluster, list(group)
-        alike = np.ptp(c.memory[j]) == 0 and np.ptp(c.tau[j]) == 0
-        return ["equal"] if alike else ["memory", "compute"]
+        if np.ptp(c.memory[j]) == 0 and np.ptp(c.tau[j]) == 0:
+            return ["equal"]
+        # in proportion to nothing would be no share
+        some = {"memory": c.memory[j].min() > 0, "compute": c.tau[j].min() > 0}
+        return [by for by, positive in some.items() if positive] or ["equal"]
 
     def score(self, state: Sequence[Group]) -> tuple:
         "Blocks that are short, cost, blocks that are not held: the less the better."
@@ -654,12 +662,14 @@ class _Groupings:
         if any(not np.isfinite(self.fabric.block(g)) for g in groups):
             return self.cluster.blocks + 1, np.inf, 0
         one, held = _grouped(self.cluster, self.fabric, groups, shares), 0
+        # all designs where nothing is grouped, so that the sweep itself is among what is tried
+        most = MOST_DESIGNS if len(groups) == self.cluster.n else 24
         try:
             held = -int(one.counts(1).sum())
             known = lone_bound(one, self.demand)
             if self.best is not None and self.best[0][0] == 0 and known >= self.best[0][1]:
                 return 0, np.inf, held
-            plan = sweep(one, self.requests, most=24, time_limit=self.clock.left())
+            plan = sweep(one, self.requests, most=most, time_limit=self.clock.left())
         except NoPlacement as error:
             return error.blocks_short or 1, np.inf, held
         except Infeasible:
@@ -671,9 +681,11 @@ class _Groupings:
 
     def starts(self) -> Iterator[list[Group]]:
         "Groups of one size, made of neighbours; what is left stays alone."
-        sizes, n, rtt = sorted(self.sizes), self.cluster.n, self.fabric.rtt
-        grid = set(np.geomspace(1, n, MOST_STARTS).round().tolist())
-        for size in sizes if n <= MOST_STARTS else [s for s in sizes if s in grid]:
+        sizes, n, rtt = np.array(sorted(self.sizes)), self.cluster.n, self.fabric.rtt
+        if len(sizes) > MOST_STARTS:
+            at = np.geomspace(1, len(sizes), MOST_STARTS).round().astype(int)
+            sizes = sizes[np.unique(at) - 1]
+        for size in sizes.tolist():
             for by in ("memory", "compute") if size > 1 else ("memory",):
                 free, state = np.ones(n, bool), []
                 while free.any():
@@ -681,7 +693,8 @@ class _Groupings:
                     order = np.lexsort((left, self.kind[left], rtt[left[0], left], left != left[0]))
                     many = size if len(left) >= size else 1
                     group = tuple(left[order[:many]].tolist())
-                    state.append((group, by if len(self.shares(group)) > 1 else "equal"))
+                    some = self.shares(group)
+                    state.append((group, by if by in some else some[0]))
                     free[list(group)] = False
                 yield state
 
@@ -742,6 +755,10 @@ def _partitions(items: list[int]) -> Iterator[list[tuple[int, ...]]]:
             yield [*rest[:i], (items[0], *group), *rest[i + 1 :]]
 
 # %% ../../nbs/blocks/19_tensor_parallel.ipynb #097d0da5
+# what groups take over from the servers as it is
+_MODEL = ("blocks", "block_size", "cache_size", "memory_unit", "time_unit", "exact")
+
+
 @dataclass(frozen=True, eq=False)
 class GroupedPlan(Result):
     """A grouping of servers, and a plan for it.
@@ -791,7 +808,7 @@ class GroupedPlan(Result):
             raise ValueError(f"groups has {sum(map(len, groups))} of {self.cluster.n} servers")
         instance(self.plan, "plan", Plan)
         has = self.plan.cluster
-        for name in ("memory", "tau", "rtt", "prompt_tau", "prompt_rtt"):
+        for name in (*_MODEL, "memory", "tau", "rtt", "prompt_tau", "prompt_rtt", "hop"):
             if not np.array_equal(getattr(made, name), getattr(has, name)):
                 raise ValueError(f"plan has another {name} than these groups and shares make")
         shares = tuple(np.array(s, float) for s in self.shares)
@@ -843,7 +860,8 @@ def plan_groups(
     method : {"search", "all"}
         "all" tries every partition, for up to eight servers.
     time_limit : float, optional
-        Seconds for the search; a third of it more at most for the bound.
+        Seconds for bound and search; the bound gets a third of them. The method "all" does not end
+        before it has tried all.
     verbose : bool
         Show one line with seconds, value, bound and gap.
 
@@ -854,6 +872,8 @@ def plan_groups(
 
     Raises
     ------
+    Infeasible
+        When there is no server.
     NotFound
         When no grouping that was tried has a placement.
     TooLarge
@@ -872,6 +892,8 @@ def plan_groups(
     clock, sizes = Clock(time_limit), _sizes(sizes, cluster.n)
     if choice(method, "method", ("search", "all")) == "all" and cluster.n > 8:
         raise TooLarge(f"method 'all' tries every partition; {cluster.n} servers are more than 8")
+    if not cluster.n:
+        raise Infeasible("the cluster has no server")
     limit = None if time_limit is None else clock.left() / 3
     tried = _Groupings(cluster, requests, fabric, sizes, clock)
     with progress(verbose, "plan_groups", time_limit) as line:

@@ -140,14 +140,15 @@ def blocks_plan(
 # %% ../../nbs/cli/03_blocks.ipynb #11fc93f8
 def _read_plan(path: Path) -> tuple[Plan, RepairedPlan | None]:
     "A plan from a file of blocks plan or blocks repair."
-    found = Record.load(path)
+    must = "it must be a file of blocks plan or blocks repair"
+    try:
+        found = Record.load(path)
+    except ValueError as error:
+        raise ValueError(f"{error}; {must}") from error
     if isinstance(found, RepairedPlan | RobustPlan):
         return found.plan, found if isinstance(found, RepairedPlan) else None
     if not isinstance(found, Plan):
-        kind = type(found).__name__
-        raise ValueError(
-            f"{path} holds a {kind}; it must be a file of blocks plan or blocks repair"
-        )
+        raise ValueError(f"{path} holds a {type(found).__name__}; {must}")
     return found, None
 
 # %% ../../nbs/cli/03_blocks.ipynb #28b26d05
@@ -169,6 +170,8 @@ class LaunchLines(Record):
     def summary(self) -> str:
         """A script with the name of each server above its line."""
         pairs = zip(self.servers, self.lines)
+        if not self.servers:
+            return "# no server has to be started"
         return "\n".join(f"# {_one_line(server)}\n{line}" for server, line in pairs)
 
 
@@ -217,7 +220,8 @@ def blocks_launch(
     dht_prefix : str
         The swarm's name for the model; that of the model when not given.
     changed : bool
-        Of a repaired plan: only the servers whose blocks change.
+        Of a repaired plan: only the servers whose blocks change. They join the swarm that runs, so
+        that --initial-peers is needed.
 
     Returns
     -------
@@ -230,6 +234,10 @@ def blocks_launch(
     read, repaired = _read_plan(plan)
     if changed and repaired is None:
         raise ValueError(f"changed is given, and {plan} is not of blocks repair")
+    if changed and not initial_peers:
+        raise ValueError(
+            "changed is given, and initial_peers is not; a server of the swarm is needed"
+        )
     given = dict(device=device, torch_dtype=torch_dtype, quant_type=quant_type)
     given |= {} if dht_prefix is None else {"dht_prefix": dht_prefix}
     lines = launch_commands(read, model, tokens, list(initial_peers), port, **given)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from serving_or.blocks import tensor_parallel as tp
 from serving_or.blocks.bounds import chain_bound
 from serving_or.blocks.cluster import Cluster
-from serving_or.blocks.conservative_greedy import cg_bprr
+from serving_or.blocks.conservative_greedy import NoPlacement, cg_bprr
 from serving_or.blocks.designs import sweep
 from serving_or.blocks.line_program import milp
 from serving_or.blocks.link_program import enumeration
@@ -26,7 +26,7 @@ from serving_or.blocks.tensor_parallel import (
     plan_groups,
     shares_of,
 )
-from serving_or.tools.answers import Infeasible, NotFound, TooLarge
+from serving_or.tools.answers import Clock, Infeasible, NotFound, TooLarge
 from tests.blocks.oracles import Oracle
 from tests.long import cases
 
@@ -143,6 +143,146 @@ def test_alone_the_bound_is_below_and_near_what_it_was(seed):
     assert abs(group_bound(cluster, 2, far, sizes=[1]) - bound) <= 1e-6 * max(bound, 1)
 
 
+@pytest.mark.parametrize("seed", range(cases(200)))
+def test_servers_without_memory_or_time_and_links_that_are_none(seed):
+    "Zeros, infinite round trips, other units and other ways: no error, and a bound that holds."
+    rng = np.random.default_rng(seed)
+    cluster, fabric = some_cluster(rng, 3, 3, 1)
+    memory, tau, scale = cluster.memory.copy(), cluster.tau.copy(), 10.0 ** rng.integers(-6, 7)
+    memory[rng.integers(3)] *= seed % 4 > 0
+    tau[rng.integers(3)] *= seed % 3 > 0
+    cluster = Cluster(3, 2, 1, memory, tau * scale, cluster.rtt * scale)
+    apart = np.where(rng.random((3, 3)) < 0.1, np.inf, fabric.rtt * scale)
+    way = ("best", "direct", "two_step", "ring", "ideal")[seed % 5]
+    fabric = Fabric(apart, fabric.transfer * scale, way)
+    best = np.inf
+    for groups in partitions([0, 1, 2]):
+        if all(np.isfinite(fabric.block(g)) for g in groups):
+            for _ in range(4):
+                some = [rng.dirichlet(np.ones(len(g))) + 1e-3 for g in groups]
+                one = grouped(cluster, groups, fabric, [x / x.sum() for x in some])
+                best = min(best, best_plan(one, np.array([2])))
+    bound = group_bound(cluster, 2, fabric, time_limit=None)
+    assert bound <= best * (1 + 1e-9)
+    for method in ("all", "search"):
+        with suppress(NotFound):
+            answer = plan_groups(cluster, 2, fabric, method=method, time_limit=None)
+            assert bound * (1 - 1e-9) <= answer.value and answer.bound <= answer.value
+
+
+@pytest.mark.parametrize("seed", range(cases(60)))
+def test_any_multipliers_prove_a_bound(seed):
+    "The theorem asks nothing of the multipliers but that they are not negative."
+    rng = np.random.default_rng(seed)
+    cluster, fabric = some_cluster(rng, 3, 3, 1, ties=seed % 2 == 0)
+    best = best_of_all(cluster, fabric, np.array([2]), by_memory_and_speed(cluster))
+    master = tp._GroupMaster(cluster, np.array([2]), fabric, None)
+    for _ in range(20):
+        eta = rng.exponential(10.0 ** rng.integers(-2, 3), len(master.hull[0]))
+        pi = rng.exponential(10.0 ** rng.integers(-3, 4), len(master.count))
+        assert master.priced(eta * (rng.random(len(eta)) < 0.5), pi)[0] <= best * (1 + 1e-9)
+    # where room is short
+    tiny = Cluster(4, 4, 1, memory=[16, 12, 12], tau=[10, 20, 20], rtt=[10, 10, 10])
+    master = tp._GroupMaster(tiny, np.array([4]), Fabric(np.where(np.eye(3) > 0, 0, np.inf)), None)
+    for _ in range(20):
+        eta, pi = rng.exponential(20, len(master.hull[0])), rng.random(len(master.count)) + 1e-3
+        assert master.priced(eta, pi)[0] <= 80 * (1 + 1e-9)
+
+
+def test_groups_of_the_bound_have_all_memory_and_the_best_pace():
+    c = Cluster(4, 2, 1, memory=[16, 12, 5], tau=[10, 20, 0], rtt=[10, 30, 20])
+    master = tp._GroupMaster(c, np.array([2]), Fabric(np.zeros((3, 3))), None)
+    made = {tuple(np.flatnonzero(v).tolist()): i for i, v in enumerate(master.V)}
+    kind = tp.kinds_of(c, Fabric(np.zeros((3, 3))))
+    for group, memory, tau in (((0, 1), 28, 20 / 3), ((0, 2), 21, 0), ((0, 1, 2), 33, 0)):
+        i = made[tuple(sorted(kind[list(group)].tolist()))]
+        assert master.groups.memory[i] == memory
+        assert abs(master.groups.tau[i] - tau) < 1e-12
+        assert master.groups.rtt[0, i] == c.rtt[0, list(group)].max()
+
+
+@pytest.mark.parametrize("seed", [147, *range(cases(100))])
+def test_all_partitions_are_the_best_sweep(seed):
+    rng = np.random.default_rng(seed)
+    cluster, fabric = some_cluster(rng, 4, 4, 1, ties=seed % 2 == 0)
+    cluster, shares, best = replace(cluster, memory=cluster.memory + 8), by_memory_and_speed, np.inf
+    for groups in partitions([0, 1, 2, 3]):
+        for some in product(*(shares(cluster)(g) for g in groups)):
+            with suppress(Infeasible, NotFound):
+                best = min(best, sweep(restated(cluster, groups, fabric, some), 2).cost)
+    answer = plan_groups(cluster, 2, fabric, method="all", time_limit=None)
+    assert abs(answer.value - best) <= 1e-9 * best
+
+
+def test_where_the_search_begins_and_what_it_changes():
+    c = Cluster(4, 2, 1, 8.0 + np.arange(9), np.full(9, 3.0), np.full(9, 3.0))
+    near = Fabric(np.abs(np.subtract.outer(np.arange(9.0), np.arange(9.0))))
+    tried = tp._Groupings(c, 2, near, None, Clock(None))
+    starts = list(tried.starts())
+    assert {by for state in starts for g, by in state if len(g) > 1} == {"memory", "compute"}
+    assert any((3, 4, 5) in [g for g, _ in state] for state in starts)
+    whole = [(tuple(range(9)), "memory")]
+    cuts = {tuple(sorted(len(g) for g, _ in state)) for state in tried.moves(whole)}
+    assert cuts == {(1, 8), (4, 5)}
+    alone = [((j,), "equal") for j in range(9)]
+    pairs = {g for state in tried.moves(alone) for g, _ in state if len(g) == 2}
+    assert {(0, 1), (0, 6), (7, 8)} <= pairs and (0, 7) not in pairs
+    for state in [*starts, *tried.moves(whole), *tried.moves(alone)]:
+        assert sorted(j for g, _ in state for j in g) == list(range(9))
+
+
+def test_what_does_not_fit_is_scored_by_what_is_short_then_by_what_is_held():
+    c = Cluster(6, 2, 1, [8, 8, 5, 5], [3] * 4, [3] * 4)
+    tried = tp._Groupings(c, 4, Fabric(np.zeros((4, 4))), None, Clock(None))
+    alone = [((j,), "equal") for j in range(4)]
+    one_pair = [((2, 3), "equal"), ((0,), "equal"), ((1,), "equal")]
+    with pytest.raises(NoPlacement) as none:
+        sweep(c, 4)
+    assert tried.score(alone) == (none.value.blocks_short, np.inf, -c.counts(1).sum())
+    pooled = grouped(c, [[2, 3]], Fabric(np.zeros((4, 4))))
+    assert tried.score(one_pair)[2] == -pooled.counts(1).sum() < -c.counts(1).sum()
+    assert tried.score(one_pair) < tried.score(alone)
+
+
+def test_sizes_of_an_engine_are_found_in_a_large_fleet():
+    "Two groups of 16 are far better than servers alone, and no merge of two servers is allowed."
+    fleet = Cluster(40, 4, 1, [20] * 48, [10] * 48, [50] * 48)
+    answer = plan_groups(fleet, 8, Fabric(np.full((48, 48), 0.1)), sizes=[1, 16], time_limit=60)
+    assert answer.largest == 16 and answer.status == "optimal"
+    many = tp._Groupings(fleet, 8, Fabric(np.full((48, 48), 0.1)), None, Clock(None))
+    starts = [max(len(g) for g, _ in state) for state in many.starts()]
+    assert {1, 2, 3, 4, 48} <= set(starts) and len(set(starts)) <= tp.MOST_STARTS
+
+
+def test_never_dearer_than_the_sweep_with_all_its_designs():
+    "The search tries few designs for each grouping, but all of them for servers alone."
+    memory, tau, rtt = [52, 17, 46, 12, 39, 21], [6, 7, 15, 16, 5, 11], [5, 53, 57, 22, 32, 32]
+    cluster, far = Cluster(16, 2, 0.02, memory, tau, rtt), Fabric(np.full((6, 6), 1e3))
+    assert sweep(cluster, 316, most=24).cost > 1.2 * sweep(cluster, 316).cost
+    answer = plan_groups(cluster, 316, far, time_limit=None)
+    assert answer.value <= sweep(cluster, 316).cost * (1 + 1e-9)
+
+
+def test_speeds_and_memories_are_those_of_the_group():
+    c = Cluster(4, 4, 1, memory=[16, 12, 0], tau=[0, 20, 10], rtt=[10, 10, 10])
+    np.testing.assert_allclose(shares_of(c, [1, 2], "compute"), [1 / 3, 2 / 3])
+    assert shares_of(c, [0, 1], "compute").tolist() == [1, 0]
+    net = Fabric(np.zeros((3, 3)))
+    for group, by in (([0, 1], "compute"), ([1, 2], "memory")):
+        with pytest.raises(ValueError, match="positive"):
+            grouped(c, [group], net, by)
+    with pytest.raises(ValueError, match="empty"):
+        shares_of(c, [])
+
+
+def test_no_server_at_all():
+    none = Cluster(4, 4, 1, [16], [10], [10]).take([])
+    net = Fabric(np.zeros((0, 0)))
+    assert grouped(none, [], net).n == 0 and group_bound(none, 1, net) == 0
+    with pytest.raises(Infeasible, match="no server"):
+        plan_groups(none, 1, net)
+
+
 def test_the_printed_example():
     tiny = Cluster(4, 4, 1, memory=[16, 12, 12], tau=[10, 20, 20], rtt=[10, 10, 10])
     for r, pair, three in (
@@ -239,8 +379,20 @@ def test_results_cannot_lie():
     net = Fabric(np.full((3, 3), 0.8), 0.1)
     found = plan_groups(c, 4, net, time_limit=0)
     assert found.value < np.inf and "groups" in found.summary()
+    assert plan_groups(c, 4, net).status == "optimal"
+    padded = plan_groups(replace(c, exact=False), 4, net)
+    assert padded.gap < 1e-9 and padded.status == "feasible"
+    # a server alone is always a group
+    assert plan_groups(c, 4, net, sizes=[2]).largest == 2
+    far = Fabric(np.where(np.eye(3) > 0, 0, np.inf))
+    assert abs(group_bound(c, 4, far, sizes=[2]) - 80) < 1e-6
+    assert abs(Fabric.of([[0]], width=14336, gbit=2).transfer - 14336 * 16 / 2e6) < 1e-12
     with pytest.raises(ValueError, match="another"):
         GroupedPlan(c, net, ((0, 1, 2),), (np.full(3, 1 / 3),), sweep(c, 4))
+    for change in (dict(cache_size=0.01), dict(blocks=2), dict(block_size=3), dict(exact=False)):
+        other = sweep(grouped(replace(c, **change), [[0, 1, 2]], net), 4)
+        with pytest.raises(ValueError, match="another " + next(iter(change))):
+            GroupedPlan(c, net, ((0, 1, 2),), (shares_of(c, [0, 1, 2]),), other)
     with pytest.raises(ValueError, match="of 3 servers"):
         GroupedPlan(c, net, ((1, 2),), (np.full(2, 0.5),), sweep(grouped(c, [[1, 2]], net), 4))
 
@@ -252,7 +404,7 @@ def test_results_cannot_lie():
         (dict(groups=[[0, 7]]), "groups"),
         (dict(groups=[[]]), "empty"),
         (dict(groups="ab"), "list of lists"),
-        (dict(groups=[[0, 1]], shares=[[0.5, 0.6]]), "sum to 1"),
+        (dict(groups=[[0, 1]], shares=[[0.5, 0.51]]), "sum to 1"),
         (dict(groups=[[0, 1]], shares=[[1.0, 0.0]]), "positive"),
         (dict(groups=[[0, 1]], shares=["memory"] * 2), "2 entries"),
         (dict(groups=[[0, 1]], shares="luck"), "luck"),

@@ -187,6 +187,13 @@ def test_only_what_has_changed_is_started_anew(folder):
     assert len(some.servers) == changed.changed.sum() < len(all_.servers)
     assert set(zip(some.servers, some.lines)) <= set(zip(all_.servers, all_.lines))
     assert run(f"launch plan.json --changed {line}").exit_code == 2
+    # a swarm runs: without one of its servers, no line at all rather than one of a second swarm
+    alone = run("launch new.json --changed --model m --tokens 148")
+    assert (alone.exit_code, alone.stdout) == (2, "") and "--initial-peers" in alone.stderr
+    run("repair plan.json --lost oslo-1 --time-limit 2 -o same.json")
+    assert not RepairedPlan.load("same.json").changed.any()
+    none = f"launch same.json --changed --model m --tokens 148 --initial-peers {PEER}"
+    assert run(none).stdout == "# no server has to be started\n"
 
 
 def test_the_cluster_as_it_is_now(folder):
@@ -289,7 +296,7 @@ ODD = [
         ("launch plan.json --model m --tokens 9 --initial-peers x", 2, "--initial-peers"),
         ("launch plan.json --model m --tokens 9 --dht-prefix a.b", 2, "--dht-prefix"),
         ("launch plan.json --model m --tokens 9 --to exo", 2, "exo"),
-        ("launch cluster.yaml --model m --tokens 9", 2, "cluster.yaml"),
+        ("launch cluster.yaml --model m --tokens 9", 2, "must be a file of blocks plan"),
         ("launch card.json --model m --tokens 9", 2, "card.json holds a Cluster"),
         ("simulate plan.json", 2, "--rate is not given"),
         ("simulate plan.json --rate 0", 2, "--rate"),
