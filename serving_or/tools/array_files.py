@@ -166,7 +166,7 @@ def _torch(data: bytes, name: str) -> Any:
         import torch
     except ImportError:
         raise ValueError(
-            f"{name} was written by torch, and torch is not here; pip install 'serving-or[torch]',"
+            f"{name} was written by torch, and torch is not here; pip install 'serving-or[engines]',"
             " or save its arrays as .npz where torch is"
         ) from None
     try:
