@@ -5,14 +5,14 @@
 # %% auto #0
 __all__ = ['FAILED', 'COMPUTE', 'BANDWIDTH', 'report_init', 'Replica', 'ExpertGroup', 'Swarm', 'Deployment', 'read_deployment',
            'Table', 'Chart', 'Section', 'Report', 'with_spares', 'step_times', 'Room', 'room_of', 'work_bound', 'play',
-           'report_on', 'report_run']
+           'decide', 'report_run']
 
 # %% ../../nbs/cli/04_report.ipynb #78f7c888
 #| code-fold: true
 import heapq
 import html
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -30,9 +30,9 @@ from ..experts.certificate import run
 from ..experts.maps import ENGINES, read_map, write_map
 from ..experts.model import Problem
 from ..experts.next_window import Backtest, Keep, Rebuild, Repair, backtest
+from ..experts.recordings import read_loads
 from ..experts.regularized_greedy import RegularizedGreedy, ReverseEntropy
 from ..experts.repair import plan
-from ..experts.recordings import read_loads
 from ..experts.replicas import ReplicaPlan
 from ..experts.rounding import Credit
 from ..fleet.batching_policies import GSA, Aging, AMax, SmallestVolume
@@ -555,10 +555,10 @@ class Chart(Record):
 
     def draw(self) -> Picture:
         """The picture, as SVG text."""
-        words = {"title": self.title, "xlabel": self.xlabel, "ylabel": self.ylabel}
+        words = (self.title, self.xlabel, self.ylabel)
         if self.kind == "bars":
-            return bars(self.x, self.series, **words)
-        return lines(self.series, self.x, **words)
+            return bars(self.x, self.series, *words)
+        return lines(self.series, self.x, *words)
 
 
 @dataclass(frozen=True, eq=False)
@@ -627,7 +627,7 @@ def _cell(value: Any) -> Any:
 # %% ../../nbs/cli/04_report.ipynb #216b026e
 @dataclass(frozen=True, eq=False)
 class Report(Record):
-    """A deployment, decision by decision; `report_on` makes it.
+    """A deployment, decision by decision; `decide` makes it.
 
     Parameters
     ----------
@@ -937,7 +937,7 @@ def room_of(deployment: Deployment, redundant: int | None = None, balance: float
     >>> card = CARDS["DeepSeek-V2-Lite"]
     >>> given = Deployment("x", card, trace, 1.0, 0.1, replica=Replica(GPUS["L4"], gpus=4))
     >>> [room_of(given, redundant).tokens for redundant in (0, 64)]
-    [1785164, 860151]
+    [1785541, 859946]
     """
     card, replica, trace = deployment.card, deployment.replica, deployment.trace
     if replica is None:
@@ -1282,9 +1282,9 @@ def _kinds_section(d: Deployment, clock: Clock) -> Section:
     classes = slices_of(t, *edges)
     speed = roofline(d.card, classes["prompt"], classes["output"], list(names), d.tpot)
     demand, limit = classes["rate"].to_numpy(), min(clock.left(), 10.0)
-    labels = {"classes": list(classes.index), "gpus": list(names)}
-    found = mix(demand, speed, rent, stock, time_limit=limit, **labels)
-    kinds = list(map(list, zip(names, found.count, rent, found.loads)))
+    index, kinds = list(classes.index), list(names)
+    found = mix(demand, speed, rent, stock, time_limit=limit, classes=index, gpus=kinds)
+    rows = list(map(list, zip(names, found.count, rent, found.loads)))
     shares = [[c, r, *row] for c, r, row in zip(classes.index, demand, found.share)]
     taken = " + ".join(f"{n} × {name}" for name, n in zip(names, found.count) if n)
     series = {"GPUs": found.count, "busy": found.loads}
@@ -1297,7 +1297,7 @@ def _kinds_section(d: Deployment, clock: Clock) -> Section:
         found.bound,
         "of rent",
         (
-            Table("GPUs by kind; busy is the mean.", ("kind", "GPUs", "rent", "busy"), kinds),
+            Table("GPUs by kind; busy is the mean.", ("kind", "GPUs", "rent", "busy"), rows),
             Table(
                 "Where each class of requests goes; limits in tokens of prompt and output.",
                 ("class", "requests/s", *names),
@@ -1528,8 +1528,10 @@ def _lines_of(found: Any, swarm: Swarm) -> tuple:
 def _placement_table(found: Any) -> Table:
     "Blocks and memory of each server."
     frame = found.to_frame()
-    rows = [[str(name), *map(float, row)] for name, row in zip(frame.index, frame.to_numpy())]
-    rows = [[r[0], *map(int, r[1:4]), *r[4:]] for r in rows]
+    rows = [
+        [str(name), *map(int, row[:3]), *map(float, row[3:])]
+        for name, row in zip(frame.index, frame.to_numpy())
+    ]
     return Table("The placement.", ("server", *map(str, frame.columns)), rows)
 
 
@@ -1568,7 +1570,7 @@ def _blocks_section(d: Deployment, clock: Clock, seed: int) -> Section:
         f" {_shown(capacity.mean)} would be present in the mean: {_shown(found.value)} {unit} a"
         f" token, the first after {_shown(found.ttft)} {unit}; on the trace {felt[0][5]:.1f} % of"
         " the requests meet both targets.",
-        found.status,
+        str(found.status),
         found.value,
         found.bound,
         f"{unit} a token",
@@ -1643,7 +1645,7 @@ def _sections(d: Deployment, clock: Clock, seed: int, line: Any) -> Iterator[Sec
 
 # %% ../../nbs/cli/04_report.ipynb #8c93ab38
 @door
-def report_on(
+def decide(
     deployment: Deployment,
     time_limit: float | None = 30.0,
     seed: int = 0,
@@ -1676,7 +1678,7 @@ def report_on(
     >>> trace = RequestTrace("even", np.arange(60.0), np.full(60, 900), np.full(60, 100))
     >>> replica = Replica(GPUS["L40S"], gpus=2)
     >>> small = Deployment("x", CARDS["Llama-3.1-8B"], trace, 1.0, 0.1, replica=replica)
-    >>> report_on(small).section("fleet").value
+    >>> decide(small).section("fleet").value
     1
     """
     clock, seed = Clock(time_limit), whole(seed, "seed")
@@ -1726,13 +1728,13 @@ def report_run(
         raise ValueError(f"output is {str(page)!r}; it must end in .html")
     read = read_deployment(deployment)
     files = _files(page, read)
-    done = report_on(read, time_limit, seed, verbose)
+    done = decide(read, time_limit, seed, verbose)
     made = _map_of(read) if "map" in files else None
     write_whole(page, done.html())
     done.save(files["record"])
-    if made is not None:
-        dense = int(np.argmax(read.card.expert > 0))
-        write_map(made, files["map"], str(read.experts.engine), dense=dense, old=read.experts.old)
+    if made is not None and read.experts is not None:
+        g, dense = read.experts, int(np.argmax(read.card.expert > 0))
+        write_map(made, files["map"], str(g.engine), dense=dense, old=g.old)
     return done
 
 # %% ../../nbs/cli/04_report.ipynb #c618adfd
