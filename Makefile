@@ -85,8 +85,14 @@ $(SWARM)/ready: Makefile
 	done
 	touch $@
 
-bench: package  ## measure against named peers (ONLY="experts_online blocks_routing": those)
-	python -m bench $(ONLY)
+# LIMITS=0.25 gives searches a quarter of their time limits.
+bench: package $(VENV)/bench-ready  ## measure against named peers (ONLY=experts, COMPARE=bench/results.json, OUT=file)
+	python -m bench run $(ONLY) $(if $(OUT),--out $(OUT)) $(if $(COMPARE),--compare $(COMPARE))
+
+# The peers.
+$(VENV)/bench-ready: $(VENV)/ready
+	python -m pip install -q --disable-pip-version-check -c $(LOCK) --no-build-isolation -e '.[bench]'
+	touch $@
 
 house: package  ## who imports whom, and how large each module is
 	@python book/_ext/house.py

@@ -1,15 +1,15 @@
 """Bounds for fleets on GTS Central Europe: alone, aggregate, chains, exits and strip.
 
-Seconds (processor), rounds and columns, and the gaps of CG-BPRR and of the sweep to the largest; a
-thousand servers that all differ; fleets whose memory is tight.
+Seconds of the bound of chains, its rounds and columns, and the gaps of CG-BPRR and of the sweep to
+it; a thousand servers that all differ; fleets whose memory is tight, with the gap of the sweep to
+the largest bound. Bounds are in milliseconds per token.
 """
 
-import time
 from dataclasses import replace
 
 import numpy as np
 
-from bench import cost, percent
+from bench import cost, percent, race, row
 from serving_or.blocks import (
     cg_bprr,
     chain_bound,
@@ -31,17 +31,6 @@ CASES = [
     (0.0, 1004, 5, 20),
 ]
 # fmt: on
-HEAD = (
-    "A100s output clients   R    alone aggregate  chains  seconds rounds columns"
-    "  gaps in %: CG-BPRR, sweep"
-)
-
-
-def processor(call):
-    "Seconds of the processor, and the answer."
-    began = time.process_time()
-    answer = call()
-    return time.process_time() - began, answer
 
 
 def unlike(seed, n=40, blocks=40):
@@ -72,33 +61,37 @@ def tight(graph):
         yield f"differ {seed}", unlike(seed), R
 
 
-def run():
+def networks():
+    "Fleets on the network, with memory to spare and without."
     graph = load_topology("gtsce")
-    print("  ", HEAD)
     for fast, output, clients, R in CASES:
         c = scatter(graph, seed=0, fast=fast, output=output, clients=clients)
-        took, found = processor(lambda: chain_bound(c, R))
-        three = lone_bound(c, R), aggregate_bound(c, R), found.value
-        gaps = [percent(cost(lambda: plan(c, R)), found.value) for plan in (cg_bprr, sweep)]
-        print(
-            f"   {fast:>5} {output:>6} {clients:>7} {R:>3}",
-            *(f"{v:>8.1f}" for v in three),
-            f"{took:>8.3f} {found.rounds:>6} {found.columns:>8} {gaps[0]:>19} {gaps[1]:>6}",
-        )
+        found = race({"chains": lambda: chain_bound(c, R)}, 3, False)
+        bound = found.answers["chains"]
+        values = {"alone": lone_bound(c, R), "aggregate": aggregate_bound(c, R)}
+        values |= {"chains": bound.value, "rounds": bound.rounds, "columns": bound.columns}
+        for name, plan in (("CG-BPRR", cg_bprr), ("sweep", sweep)):
+            values[f"gap of {name} %"] = percent(cost(lambda: plan(c, R)), bound.value)
+        case = f"{fast:.0%} A100s, {output} tokens, {clients} clients, R = {R}"
+        yield row(case, found, **values)
+
+
+def run():
+    yield from networks()
     c = thousand()
-    took, found = processor(lambda: chain_bound(c, 5000, time_limit=None))
-    apart = 1 - found.value / found.limit
-    print(f"   1000 servers that all differ, R = 5000: {took:.1f} s, {found.rounds} rounds,")
-    print(f"   {found.value:.2f} ms, at most {apart:.1e} from the best multipliers")
-    print("   fleet       R   chains    exits    strip  seconds               gap in %: sweep")
-    for name, c, R in tight(graph):
+    found = race({"chains": lambda: chain_bound(c, 5000, time_limit=None)}, 1, False)
+    bound = found.answers["chains"]
+    values = {"chains": bound.value, "rounds": bound.rounds}
+    values["from the best multipliers"] = 1 - bound.value / bound.limit
+    yield row("1000 servers that all differ, R = 5000", found, **values)
+    for name, c, R in tight(load_topology("gtsce")):
         plan = sweep(c, R)
-        bounds = (chain_bound, exit_bound, lambda *a, **k: strip_bound(*a, start=plan, **k))
-        took, found = zip(*(processor(lambda: bound(c, R, time_limit=None)) for bound in bounds))
-        values = [bound.value for bound in found]
-        print(
-            f"   {name:<9} {R:>3}",
-            *(f"{v:>8.2f}" for v in values),
-            *(f"{v:>6.2f}" for v in took),
-            f"{percent(plan.cost, max(values)):>14}",
-        )
+        calls = {
+            "chains": lambda: chain_bound(c, R, time_limit=None),
+            "our exits": lambda: exit_bound(c, R, time_limit=None),
+            "our strip": lambda: strip_bound(c, R, time_limit=None, start=plan),
+        }
+        found = race(calls, 1, False)
+        values = {name.removeprefix("our "): b.value for name, b in found.answers.items()}
+        values["gap of the sweep %"] = percent(plan.cost, max(values.values()))
+        yield row(f"{name}, R = {R}", found, **values)

@@ -1,16 +1,15 @@
 """CG-BP: the tiling against the same rule read window by window, vectorised and in plain Python.
 
-A100s and slices that serve BLOOM-176B. Then the plans beside the placement of the largest flow, in
-the manner of Helix, routed exactly: on small fleets, several seeds and loads.
+A100s and slices that serve BLOOM-176B; then the whole of CG-BP, of CG-BPRR, and the bound. Then the
+plans beside the placement of the largest flow, in the manner of Helix, routed exactly: on small
+fleets, several seeds and loads, in milliseconds per token.
 """
 
 import numpy as np
 
-from bench import seconds
+from bench import cost, race, row
 from serving_or.blocks import (
     Cluster,
-    Infeasible,
-    NotFound,
     cg_bp,
     cg_bprr,
     coverage,
@@ -41,36 +40,40 @@ def plain(m, f, speed, blocks, requests):
     return np.array(a)
 
 
-def run():
-    print(
-        f"   {'n':>6} {'R':>5}  {'tiles ms':>9} {'windows ms':>11} {'Python ms':>10}"
-        f"  {'CG-BP ms':>9} {'CG-BPRR ms':>11} {'bound ms':>9}   ratio"
-    )
+def times():
+    "Placing and planning as fleets grow."
     for n, R in ((20, 20), (150, 60), (150, 600), (1000, 1000), (10_000, 1000)):
         c = fleet(n, fast=0.2)
         m = c.counts(R)
         f, speed = c.sessions(m), pace(c, m, order_rtt(c, c.demand(R)))
-        calls = (
-            lambda: tile(m, fastest(m, speed, c.blocks)[0], c.blocks),
-            lambda: window_rule(m, f, speed, c.blocks, R)[0],
-            lambda: plain(m, f, speed, c.blocks, R),
-            lambda: cg_bp(c, R),
-            lambda: cg_bprr(c, R),
-            lambda: lone_bound(c, R),
-        )
-        same = [call() for call in calls[:3]]
-        assert (same[0] == same[1]).all() and (same[0] == same[2]).all()
-        times = [1e3 * seconds(call) for call in calls]
-        print(
-            f"   {n:>6} {R:>5}  {times[0]:>9.3f} {times[1]:>11.2f} {times[2]:>10.2f}"
-            f"  {times[3]:>9.2f} {times[4]:>11.2f} {times[5]:>9.2f}   {cg_bprr(c, R).ratio:.4f}"
-        )
-    flows()
+        calls = {
+            "tiles": lambda: tile(m, fastest(m, speed, c.blocks)[0], c.blocks),
+            "window by window, NumPy": lambda: window_rule(m, f, speed, c.blocks, R)[0],
+            "window by window, plain Python": lambda: plain(m, f, speed, c.blocks, R),
+        }
+        found = race(calls)
+        first, *others = found.answers.values()
+        assert all((first == other).all() for other in others)
+        at = {"size": n} if R != 600 else {}
+        name = f"{n:,} servers, R = {R}"
+        yield row(f"placing, {name}", found, line="placing, servers" if at else None, **at)
+        calls = {
+            "CG-BPRR": lambda: cg_bprr(c, R),
+            "our CG-BP alone": lambda: cg_bp(c, R),
+            "our bound": lambda: lone_bound(c, R),
+        }
+        found, line = race(calls), "CG-BPRR, servers" if at else None
+        ratio = found.answers["CG-BPRR"].ratio
+        yield row(f"planning, {name}", found, line=line, **at, **{"cost / bound": ratio})
+
+
+def run():
+    yield from times()
+    yield from flows()
 
 
 def flows():
-    "Cost of CG-BPRR, sweep and the largest flow; a dash where there is no plan."
-    print(f"\n   {'seed':>6} {'R':>5}  {'CG-BPRR':>9} {'sweep':>9} {'max flow':>9}   sessions")
+    "Cost of CG-BPRR, sweep and the largest flow; None where there is no plan."
     for seed in range(6):
         rng = np.random.default_rng(seed)
         memory, tau, rtt = (
@@ -81,19 +84,7 @@ def flows():
         c = Cluster(12, 4, 1, memory, tau, rtt)
         placement = max_flow_placement(c, time_limit=5)
         for R in (4, 8, 12, 16, 20):
-            calls = (
-                lambda R: cg_bprr(c, R),
-                lambda R: sweep(c, R),
-                lambda R: route_exact(c, placement, R),
-            )
-            costs = [cost_of(call, R) for call in calls]
-            shown = "".join(f" {cost:>9.1f}" if cost else f" {'-':>9}" for cost in costs)
-            print(f"   {seed:>6} {R:>5} {shown}   {coverage(c, placement).min():.0f}")
-
-
-def cost_of(call, requests):
-    "Milliseconds a token, or nothing."
-    try:
-        return call(requests).cost
-    except (NotFound, Infeasible):
-        return None
+            values = {"CG-BPRR": cost(lambda: cg_bprr(c, R)), "sweep": cost(lambda: sweep(c, R))}
+            values["max flow"] = cost(lambda: route_exact(c, placement, R))
+            values["sessions of the flow"] = coverage(c, placement).min()
+            yield row(f"small fleet, seed {seed}, R = {R}", **values)

@@ -1,11 +1,12 @@
 """Sweep and lanes against CG-BPRR: times on large fleets, gaps to the bound on GTS-CE.
 
-Then what routing every design exactly is worth where that is cheap.
+Then what routing every design exactly is worth where that is cheap. Costs and bounds are in
+milliseconds per token.
 """
 
 import numpy as np
 
-from bench import cost, percent, seconds, timed
+from bench import cost, once, percent, race, row, timed
 from serving_or.blocks import (
     Cluster,
     cg_bprr,
@@ -29,7 +30,6 @@ def different(n):
 
 def large_fleets(gts):
     "Seconds of the sweep, and its cost against CG-BPRR."
-    print("   sweep: time, and cost against CG-BPRR")
     cases = (
         ("GTS-CE, 60 servers", scatter(gts, seed=1), 400),
         ("1000 servers", fleet(1000, fast=0.2), 1000),
@@ -37,19 +37,16 @@ def large_fleets(gts):
         ("1000 that differ", different(1000), 5000),
     )
     for name, c, R in cases:
-        swept, conservative = sweep(c, R), cost(lambda: cg_bprr(c, R))
+        found = race({"sweep": lambda: sweep(c, R)}, 3)
+        swept, conservative = found.answers["sweep"], cost(lambda: cg_bprr(c, R))
         assert swept.cost <= conservative * (1 + 1e-9)
-        took = seconds(lambda: sweep(c, R), repeats=3)
-        print(
-            f"   {name:<20} R = {R:>5}: {took:.3f} s, {conservative:.1f} -> {swept.cost:.1f} ms"
-            f" (bound {swept.bound:.1f}), design {swept.design}, {len(swept.chains)} chains"
-        )
+        values = {"CG-BPRR": conservative, "sweep": swept.cost, "bound": swept.bound}
+        values |= {"design": swept.design, "chains": len(swept.chains)}
+        yield row(f"{name}, R = {R}", found, **values)
 
 
 def gaps(gts):
     "Gaps of all methods, and seconds of lanes."
-    print("\n   gaps in % to the bound of chains, GTS-CE, 60 servers, one client")
-    print("    A100s tokens    R     bound  CG-BPRR   sweep   lanes (s)")
     cases = (
         (0.2, 128, 200), (0.2, 128, 400), (0.2, 2028, 30), (0.2, 2028, 60),
         (0.0, 128, 100), (0.0, 1004, 20), (0.0, 1004, 40),
@@ -57,12 +54,13 @@ def gaps(gts):
     for fast, output, R in cases:
         c = scatter(gts, seed=1, fast=fast, output=output)
         bound = chain_bound(c, R).value
-        took, placement = timed(lambda: lanes(c, R))
+        took, placement = once(lambda: lanes(c, R), "processor")
         parallel = np.inf if placement is None else route_exact(c, placement, R).cost
-        shown = [cost(lambda: cg_bprr(c, R)), sweep(c, R).cost, parallel]
-        first, second, third = (percent(value, bound) for value in shown)
-        line = f"   {fast:>6} {output:>6} {R:>4}  {bound:>8.1f} {first:>8} {second:>7} {third:>7}"
-        print(f"{line} ({took:.1f})")
+        costs = {"CG-BPRR": cost(lambda: cg_bprr(c, R)), "sweep": sweep(c, R).cost}
+        costs["lanes"] = parallel
+        values = {f"gap of {name} %": percent(value, bound) for name, value in costs.items()}
+        values |= {"bound": bound, "seconds of lanes": took.seconds["ours"][0]}
+        yield row(f"GTS-CE, {fast:.0%} A100s, {output} tokens, R = {R}", **values)
 
 
 def exact_routing():
@@ -75,22 +73,21 @@ def exact_routing():
         costs = []
         for i, limit in enumerate((0, usual)):
             designs.EXACT = limit
-            took, value = timed(lambda: cost(lambda: sweep(c, R)))
+            took, value = timed(lambda: cost(lambda: sweep(c, R)), "processor")
             times[i] += took
             costs.append(value)
         designs.EXACT = usual
         if np.isfinite(costs[0]):
             ratios.append(1 - costs[1] / costs[0])
     saved = 100 * np.array(ratios)
-    print(f"\n   exact routing of every design, {len(saved)} random fleets of up to 8 servers:")
-    print(
-        f"   saves {saved.mean():.2f} % on average, at most {saved.max():.0f} %, in"
-        f" {(saved > 1e-6).mean():.0%} of them; {times[0]:.1f} s without, {times[1]:.1f} s with it"
-    )
+    values = {"fleets": len(saved), "saved on average %": saved.mean(), "at most %": saved.max()}
+    values["of them %"] = 100 * (saved > 1e-6).mean()
+    values |= {"seconds without": times[0], "seconds with": times[1]}
+    yield row("exact routing of every design, random fleets of up to 8 servers", **values)
 
 
 def run():
     gts = load_topology("gtsce")
-    large_fleets(gts)
-    gaps(gts)
-    exact_routing()
+    yield from large_fleets(gts)
+    yield from gaps(gts)
+    yield from exact_routing()

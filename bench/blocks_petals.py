@@ -3,14 +3,15 @@
 The peer is the rule as it reads, in plain Python, restated from the published source: for every
 choice it reads for each block who announces it, finds the spans, adds them up, and sorts every
 window. Its records and its network are left out. Both get the same offers, whole numbers, so that
-the same windows must come out.
+the same windows must come out. Random orders of who asks may end elsewhere: how many of ten would
+move is told for both.
 """
 
 from random import Random
 
 import numpy as np
 
-from bench import timed
+from bench import race, row
 from serving_or.blocks.cluster import Cluster, scatter
 from serving_or.blocks.petals_rules import _in_ticks, offers, petals_bp, should_move
 from serving_or.blocks.plan import Placement
@@ -87,18 +88,6 @@ def would_move(spans, blocks, j, quality, rng):
     return then > 0 and now < (quality - stay) * then
 
 
-def least(call, repeat=3):
-    "Least seconds of a few calls, and the answer."
-    runs = [timed(call) for _ in range(repeat)]
-    return min(took for took, _ in runs), runs[-1][1]
-
-
-def show(name, ours, theirs):
-    print(
-        f"  {name:<34} {ours * 1e3:8.2f} ms, literal {theirs * 1e3:8.1f} ms, {theirs / ours:6.0f} x"
-    )
-
-
 def fleet(kind, seed=0):
     "GTS-CE with A100s and slices, or servers that all differ."
     if kind == "GTS-CE":
@@ -111,23 +100,32 @@ def fleet(kind, seed=0):
 def run():
     for kind in ("GTS-CE", "all different"):
         cluster, reserve, headroom = fleet(kind)
-        ours, placement = least(lambda: petals_bp(cluster, reserve, headroom))
+        placement = petals_bp(cluster, reserve, headroom)
         ticks = _in_ticks(offers(cluster, placement.m))
         m, listed = placement.m.tolist(), ticks.tolist()
-        theirs, spans = least(lambda: join_one_by_one(m, listed, cluster.blocks))
+        calls = {
+            "ours": lambda: petals_bp(cluster, reserve, headroom),
+            "as it reads, plain Python": lambda: join_one_by_one(m, listed, cluster.blocks),
+        }
+        found = race(calls)
+        spans = found.answers["as it reads, plain Python"]
         assert [spans[j][0] + 1 for j in spans] == placement.a[list(spans)].tolist()
-        print(f"{kind}: {cluster.n} servers, {cluster.blocks} blocks")
-        show("joining", ours, theirs)
+        name = f"{kind}, {cluster.n} servers, {cluster.blocks} blocks"
+        yield row(f"joining: {name}", found)
         # half of the servers is lost, and then everybody asks
         left = Placement(placement.a, np.where(np.arange(cluster.n) % 2, placement.m, 0))
         spans = {j: spans[j] for j in np.flatnonzero(left.m).tolist()}
         some = list(spans)[:10]
-        ask = lambda: [
-            should_move(left, ticks, cluster.blocks, j, 0.75, np.random.default_rng(j))
-            for j in some
-        ]
-        literal = lambda: [would_move(spans, cluster.blocks, j, 0.75, Random(j)) for j in some]
-        (ours, mine), (theirs, other) = least(ask), least(literal, 1)
-        show("one question whether to move", ours / len(some), theirs / len(some))
-        # random orders may end elsewhere; both are printed
-        print(f"  would move: {sum(mine)} of {len(some)}, literal {sum(other)}")
+        calls = {
+            "ours": lambda: [
+                should_move(left, ticks, cluster.blocks, j, 0.75, np.random.default_rng(j))
+                for j in some
+            ],
+            "as it reads, plain Python": lambda: [
+                would_move(spans, cluster.blocks, j, 0.75, Random(j)) for j in some
+            ],
+        }
+        found = race(calls, 3, False)
+        mine, other = (sum(answer) for answer in found.answers.values())
+        values = {"ours would move": mine, "literal would move": other}
+        yield row(f"ten questions whether to move: {name}", found, **values)

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
 
-from bench import timed
+from bench import race, row
 from serving_or.blocks.cluster import BLOOM, Cluster
 from serving_or.blocks.plan import Placement, visits
 from serving_or.blocks.routing import bulk, cheapest
@@ -44,20 +44,8 @@ def arcs(cluster, placement):
     )
 
 
-def least(call, repeat=3):
-    "Least seconds of a few calls, and the answer."
-    runs = [timed(call) for _ in range(repeat)]
-    return min(took for took, _ in runs), runs[-1][1]
-
-
-def show(rows):
-    "Milliseconds of each peer, and times those of the first."
-    for name, took in rows.items():
-        print(f"  {name:<20} {took * 1e3:9.1f} ms   {took / next(iter(rows.values())):7.1f} x")
-
-
 def with_networkx(cluster, tail, head, k):
-    "Seconds and costs of the first clients: on one graph, and with a graph built for each."
+    "Calls for the first clients: on one graph, and with a graph built for each."
     n, listed = cluster.n, list(zip(tail.tolist(), head.tolist(), k.tolist()))
     t, tau = [[*row, 0.0, 0.0] for row in cluster.rtt.tolist()], [*cluster.tau.tolist(), 0.0, 0.0]
     graph = nx.DiGraph()
@@ -72,11 +60,11 @@ def with_networkx(cluster, tail, head, k):
         fresh.add_weighted_edges_from((i, j, t[c][j] + tau[j] * b) for i, j, b in listed)
         return nx.dijkstra_path_length(fresh, n, n + 1)
 
-    return [timed(lambda: [route(c) for c in range(ASKED)]) for route in (once, rebuilt)]
+    return [lambda route=r: [route(c) for c in range(ASKED)] for r in (once, rebuilt)]
 
 
 def with_scipy(cluster, tail, head, k):
-    "Seconds and costs of all clients."
+    "A call for all clients."
     n = cluster.n
     graph = csr_array((np.ones(len(tail)), (tail, head)), shape=(n + 2, n + 2))
     # the order in which a sparse matrix keeps its arcs
@@ -86,30 +74,33 @@ def with_scipy(cluster, tail, head, k):
 
     def lengths():
         found = []
-        for row in padded:
+        for trips in padded:
             # a zero would be no arc
-            graph.data[:] = row[to] + fixed + 1e-9
+            graph.data[:] = trips[to] + fixed + 1e-9
             found.append(dijkstra(graph, indices=n)[n + 1])
         return np.array(found)
 
-    return timed(lengths)
+    return lengths
 
 
 def all_clients():
     "The boundary program against Dijkstra."
     cluster, placement = instance()
-    ours, (cost, _) = least(lambda: cheapest(cluster, placement))
     tail, head, k = arcs(cluster, placement)
-    (theirs, once), (built, rebuilt) = with_networkx(cluster, tail, head, k)
-    sparse, lengths = with_scipy(cluster, tail, head, k)
+    given, built = with_networkx(cluster, tail, head, k)
+    calls = {
+        "boundary program": lambda: cheapest(cluster, placement),
+        "scipy dijkstra": with_scipy(cluster, tail, head, k),
+        "networkx dijkstra": given,
+        "networkx dijkstra, graph too": built,
+    }
+    found = race(calls, 3)
+    (cost, _), lengths, once, rebuilt = found.answers.values()
     np.testing.assert_allclose(cost[:ASKED], once)
     np.testing.assert_allclose(cost[:ASKED], rebuilt)
     np.testing.assert_allclose(cost, lengths, rtol=1e-6)
-    print(f"{CLIENTS} clients, {cluster.n} servers, {len(tail)} arcs: chains of all clients")
-    rows = {"boundary program": ours, "scipy dijkstra": sparse}
-    rows["networkx dijkstra"] = theirs * CLIENTS / ASKED
-    rows["networkx, graph too"] = built * CLIENTS / ASKED
-    show(rows)
+    share = {name: ASKED / CLIENTS for name in calls if name.startswith("networkx")}
+    yield row(f"{CLIENTS} clients, {cluster.n} servers", found, share, arcs=len(tail))
 
 
 def one_by_one(cluster, placement, requests):
@@ -126,13 +117,16 @@ def many_requests():
     "As many requests of one client as greedy can serve."
     cluster, placement = instance(clients=1)
     requests = MANY - int(bulk(cluster, placement, [MANY])[2][0])
-    fast, (chains, cost, rest) = least(lambda: bulk(cluster, placement, [requests]))
-    slow, total = timed(lambda: one_by_one(cluster, placement, requests))
+    calls = {
+        "in bulk": lambda: bulk(cluster, placement, [requests]),
+        "one by one": lambda: one_by_one(cluster, placement, requests),
+    }
+    found = race(calls, 3)
+    (chains, cost, rest), total = found.answers.values()
     assert not rest.any() and np.isclose(cost, total)
-    print(f"{requests} requests of one client within memory, {len(chains)} chains")
-    show({"in bulk": fast, "one by one": slow})
+    yield row("requests of one client within memory", found, requests=requests, chains=len(chains))
 
 
 def run():
-    all_clients()
-    many_requests()
+    yield from all_clients()
+    yield from many_requests()

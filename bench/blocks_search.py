@@ -1,20 +1,21 @@
 """The gap on fleets that are tight in memory: bounds, sweep, lanes, and the search.
 
 Rows: GTS-CE with 60 servers, A100s and slices (A) or slices only (M), and 40 servers that all
-differ (D). `SECONDS` of search each, in the environment variable SEARCH_SECONDS; CASES picks rows.
+differ (D). Two minutes of search each, and a minute of bounds; the environment variable CASES picks
+rows. Costs and bounds are in milliseconds per token.
 """
 
 import os
 
 import numpy as np
 
-from bench import cost, percent, timed
+from bench import LIMITS, cost, once, percent, row
 from serving_or.blocks import Cluster, improve, lanes, route_exact, sweep
 from serving_or.blocks.bounds import best_bound
 from serving_or.blocks.cluster import scatter
 from serving_or.tools.data import load_topology
 
-SECONDS = float(os.environ.get("SEARCH_SECONDS", 120))
+SECONDS, BOUNDS = 120.0 * LIMITS, 60.0 * LIMITS
 
 
 def different(seed):
@@ -44,25 +45,16 @@ def best_lanes(c, R):
 
 
 def run():
-    print(f"   improve has {SECONDS:.0f} s, bounds 60; gaps in % against the largest bound")
-    print(
-        "   fleet   R   chains    exits    strip  (s)    sweep    lanes  improve  gaps: sweep, last"
-    )
     for name, c, R in cases():
         if name not in os.environ.get("CASES", name).split():
             continue
         begin = sweep(c, R)
-        took, bound = timed(lambda: best_bound(c, R, begin, time_limit=60))
+        took, bound = once(lambda: best_bound(c, R, begin, time_limit=BOUNDS))
         better = improve(begin, SECONDS, bound=bound.value)
         assert bound.value <= better.cost * (1 + 1e-9) and better.cost <= begin.cost
-        found = [bound.others.get(k, np.nan) for k in ("chains", "exits", "strip")]
-        plans = begin.cost, best_lanes(c, R), better.cost
-        gaps = percent(begin.cost, bound.value), percent(better.cost, bound.value)
-        print(
-            f"   {name:<5} {R:>3}",
-            *(f"{v:>8.1f}" for v in found),
-            f"{took:>4.0f}",
-            *(f"{v:>8.1f}" for v in plans),
-            *(f"{v:>8}" for v in gaps),
-            flush=True,
-        )
+        values = {k: bound.others.get(k) for k in ("chains", "exits", "strip")}
+        values |= {"sweep": begin.cost, "lanes": best_lanes(c, R), "improve": better.cost}
+        values["gap of the sweep %"] = percent(begin.cost, bound.value)
+        values["gap of the search %"] = percent(better.cost, bound.value)
+        values |= {"seconds of search": SECONDS, "seconds of bounds": took.seconds["ours"][0]}
+        yield row(f"{name}, R = {R}", **values)

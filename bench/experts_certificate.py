@@ -1,10 +1,11 @@
 """The certificate beside a step of its policy, and beside two peers: the pool of the first edition,
-and the product certificate with a grid of multipliers instead of tangents.
+and the product certificate with a grid of multipliers instead of tangents. Times are those of a
+step; the bounds, over the relaxation's value, are of 60 traces of 60 steps.
 """
 
 import numpy as np
 
-from bench import timed
+from bench import Race, row, timed
 from serving_or.experts.certificate import Certificate, step_multipliers
 from serving_or.experts.model import Problem
 from serving_or.experts.regularized_greedy import regularized_step, reverse_step
@@ -108,28 +109,29 @@ def traced(kind, m, k, scale, seed, steps=60):
     return Problem(trace(kind, m, steps, scale, seed), k, start=np.full(m, k / m))
 
 
-def times(step, path):
-    """Seconds of each step."""
-    return np.array([timed(lambda: step(r))[0] for r in path])
+def in_turn(steps, path):
+    """Seconds of each step of several, which go along a path side by side."""
+    seconds = {name: [] for name in steps}
+    for r in path:
+        for name, step in steps.items():
+            seconds[name].append(timed(lambda step=step: step(r), "processor")[0])
+    return seconds
 
 
 def speed():
     """A step of the certificate beside the step of the policy, and beside the first edition."""
-    print(f"one step (median of {STEPS}, in ms)")
     for layers, m, k in [(1, 64, 16), (1, 256, 64), (1, 256, 1024), (58, 256, 64)]:
         path = np.stack([trace("ar", m, STEPS, 4.0, s) for s in range(layers)], axis=1)
         x0 = np.full((layers, m), k / m)
-        x = [x0]
-        policy = times(lambda r: x.append(reverse_step(r, x[-1])), path)
-        ours = times(Certificate(x0, k).step, path)
-        peer = times(FirstEdition(x0[0], k).step, path[:, 0]) * layers
-        ours, policy, peer = (1e3 * np.median(took) for took in (ours, policy, peer))
-        note = "" if layers == 1 else f" ({layers} times one layer)"
-        print(
-            f"  {layers:2d} x {m}, k = {k:4d}: certificate {ours:6.2f}, policy {policy:5.2f}"
-            f" (ratio {ours / policy:4.1f}), first edition{note} {peer:7.2f}"
-            f" (ratio {peer / ours:4.1f})"
-        )
+        x, former = [x0], FirstEdition(x0[0], k)
+        steps = {
+            "certificate": Certificate(x0, k).step,
+            "our policy alone": lambda r: x.append(reverse_step(r, x[-1])),
+            # the first edition takes one layer
+            "first edition": lambda r: former.step(r[0]),
+        }
+        found = Race(in_turn(steps, path), {}, "processor")
+        yield row(f"{layers} x {m}, k = {k}", found, {"first edition": 1 / layers})
 
 
 def strength():
@@ -142,24 +144,23 @@ def strength():
             x0, k, scales=(0.1, 0.3, 0.6, 1.0), points=24, between=False
         ),
     }
-    shares, took = {name: [] for name in makers}, dict.fromkeys(makers, 0.0)
+    shares, means = {name: [] for name in makers}, {name: [] for name in makers}
     for case in many_traces():
         p = traced(*case)
-        value = relax(p).bound
-        for name, make in makers.items():
-            certificate = make(p.start, p.extra)
-            took[name] += times(certificate.step, p.loads).sum()
-            shares[name].append(certificate.bound / value)
-    print("bound / relaxation on 60 traces of 60 steps")
+        value, made = relax(p).bound, {n: make(p.start, p.extra) for n, make in makers.items()}
+        took = in_turn({name: each.step for name, each in made.items()}, p.loads)
+        for name, each in made.items():
+            shares[name].append(each.bound / value)
+            means[name].append(float(np.mean(took[name])))
+    values = {}
     for name, share in shares.items():
-        share = np.array(share)
-        better = np.mean(np.array(shares["certificate"]) >= share)
-        print(
-            f"  {name:22s} least {share.min():.3f}, mean {share.mean():.3f};"
-            f" {1e3 * took[name] / 3600:5.2f} ms a step; ours is at least as good on {better:.0%}"
-        )
+        better = np.mean(np.array(shares["certificate"]) >= np.array(share))
+        values |= {f"{name}, least": min(share), f"{name}, mean": np.mean(share)}
+        if name != "certificate":
+            values[f"{name}, ours is as good %"] = 100 * better
+    yield row("bounds over the relaxation, 60 traces", Race(means, {}, "processor"), **values)
 
 
 def run():
-    speed()
-    strength()
+    yield from speed()
+    yield from strength()

@@ -2,29 +2,19 @@
 
 One layer of 256 experts and 288 slots on four nodes of eight GPUs, loads as i^-0.8; sources of each
 expert over the nodes drawn from Dirichlet distributions, from concentrated to even, or all on one
-node; seed 0. Processor time, best of three; one way traffic in percent of all tokens.
+node; seed 0. Traffic is one way, in percent of all tokens. Then a whole model, with packing and
+checks.
 """
-
-import time
 
 import networkx as nx
 import numpy as np
 
+from bench import race, row
 from serving_or.experts import communication, rebuild
 from serving_or.experts.communication import crossing, place_on_nodes
 from serving_or.tools.programs import Builder, solve
 
 NODES, GPUS = 4, 8
-
-
-def best(call, repeats=3):
-    """Least processor time in milliseconds, and the answer."""
-    times = []
-    for _ in range(repeats):
-        began = time.process_time()
-        answer = call()
-        times.append(1e3 * (time.process_time() - began))
-    return min(times), answer
 
 
 def highs(step, counts, slots):
@@ -57,7 +47,6 @@ def network_simplex(step, counts, slots):
 def run():
     """One layer under four kinds of sources, then a whole model."""
     rng, heat = np.random.default_rng(0), np.arange(1, 257) ** -0.8
-    print("sources            ours ms   HiGHS      networkx   crossing %: plan, placed")
     for name in ("Dirichlet 0.3", "Dirichlet 1", "Dirichlet 5", "one node"):
         share = np.eye(NODES)[np.zeros(256, int)]
         if name != "one node":
@@ -66,18 +55,23 @@ def run():
         plan = rebuild(sources.sum(axis=1)[None], NODES * GPUS, 32)
         counts, old = plan.counts, np.zeros((1, *sources.shape))
         step = communication._steps(sources[None], counts, GPUS, old, 0.0)[0]
-        took, (on, _) = best(lambda: communication._flow(step, counts[0], 72))
+        calls = {
+            "ours": lambda: communication._flow(step, counts[0], 72),
+            "HiGHS": lambda: highs(step, counts[0], 72),
+            "networkx network simplex": lambda: network_simplex(step, counts[0], 72),
+        }
+        found = race(calls, 3)
+        (on, _), *others = found.answers.values()
         value = crossing([sources], [on])[0]
-        line = f"{name:18} {took:6.2f}"
-        for peer in (highs, network_simplex):
-            ms, found = best(lambda: peer(step, counts[0], 72))
-            assert np.isclose(found + sources.sum(), value, rtol=1e-4), (name, peer)
-            line += f"   {ms / took:5.0f} ×"
+        assert np.allclose(np.array(others) + sources.sum(), value, rtol=1e-4), name
         before = communication._on_nodes(plan.physical, 256, NODES)
-        shares = 100 * crossing([sources], before)[0] / 1e6, 100 * value / 1e6
-        print(f"{line}    {shares[0]:.1f}, {shares[1]:.1f}")
+        values = {"crossing, plan %": 100 * crossing([sources], before)[0] / 1e6}
+        values["crossing, placed %"] = 100 * value / 1e6
+        yield row(f"256 experts, {name}", found, **values)
     sources = 1e6 * heat[None, :, None] * rng.dirichlet([1.0] * NODES, (58, 256))
     plan = rebuild(sources.sum(axis=2), NODES * GPUS, 32)
-    took, placed = best(lambda: place_on_nodes(plan, sources), 1)
-    print(f"58 layers with packing and checks: {took:.0f} ms, gap {placed.gap:.1g},", end=" ")
-    print(f"balancedness {plan.balancedness:.4f} before, {placed.balancedness:.4f} after")
+    found = race({"ours": lambda: place_on_nodes(plan, sources)}, 3, False)
+    placed = found.answers["ours"]
+    values = {"gap %": 100 * placed.gap, "balancedness before": plan.balancedness}
+    values["balancedness after"] = placed.balancedness
+    yield row("58 layers of 256 experts, packed and checked", found, **values)

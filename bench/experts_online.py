@@ -1,12 +1,15 @@
-"""The steps of both entropies against cvxpy with Clarabel and against each other, for all layers of
-a model.
+"""The steps of both entropies against each other, and against cvxpy with Clarabel.
+
+Twenty steps of all layers of a model in a row. Clarabel gets one layer of 256 experts of 58, for
+eight steps, and is compared by the time for as many as ours does at once; its program is compiled
+once, outside the clock.
 """
 
 import warnings
 
 import numpy as np
 
-from bench import timed
+from bench import Race, row, timed
 from serving_or.experts.regularized_greedy import move_entropy, regularized_step, reverse_step
 from serving_or.tools.generators import trace
 
@@ -24,7 +27,7 @@ def play(path, k, step=regularized_step):
     """Seconds of each step of a run from an even start, and the placements."""
     x, times, places = np.full(path.shape[1:], k / path.shape[-1]), [], []
     for r in path:
-        took, x = timed(lambda: step(r, x))
+        took, x = timed(lambda: step(r, x), "processor")
         times.append(took)
         places.append(x)
     return times, places
@@ -64,57 +67,49 @@ def objective(x, r, before, rho, reverse=False):
 
 
 def alone():
-    """One step, NumPy alone."""
-    print(f"one step, NumPy alone (median and largest of {STEPS})")
+    """One step, NumPy alone, of both entropies in turn."""
     kinds = [("ar", 4.0), ("ar", 400.0), ("lognormal", 4.0), ("spikes", 4.0), ("zipf", 4.0)]
+    both = {"regularised": regularized_step, "our reversed": reverse_step}
     for layers, m, k in [(58, 256, 16), (58, 256, 64), (58, 256, 1024), (1, 10_000, 2_000)]:
         for kind, scale in kinds:
             path = loads(kind, layers, m, scale)
-            for step in (regularized_step, reverse_step):
+            for step in both.values():
                 play(path[:2], k, step)
-            times = [
-                1e3 * np.array(play(path, k, step)[0]) for step in (regularized_step, reverse_step)
-            ]
-            middle = np.median(times, axis=1)
-            print(
-                f"  {layers:3d} x {m:6d}, k = {k:5d}, {kind:9s} x {scale:5.0f}:"
-                f" {middle[0]:6.2f} ms, largest {times[0].max():6.2f} ms; reversed"
-                f" {middle[1]:6.2f} ms, largest {times[1].max():6.2f} ms,"
-                f" {middle[1] / middle[0]:.2f} of the other"
-            )
+            found = Race({n: play(path, k, step)[0] for n, step in both.items()}, {}, "processor")
+            yield row(f"{layers} x {m}, k = {k}, {kind} x {scale:g}", found)
 
 
 def against_clarabel():
-    """One layer of 256 experts."""
-    print("against cvxpy (DPP, compiled once) with Clarabel, one layer of 256 experts;")
-    print("  ours is one 58th of the batched step")
+    """One layer of 256 experts against the batch of all layers."""
     for k in (64, 1024):
         path, solve = loads("ar", 58, 256, 4.0), clarabel(256)
-        times, places = play(path, k)
-        solve(path[0, 0], np.full(256, k / 256), 2.0)
-        theirs, worse = [], []
-        for t in range(1, 8):
-            r, before, x = path[t, 0], places[t - 1][0], places[t][0]
-            took, found = timed(lambda: solve(r, before, 2.0))
-            theirs.append(took)
-            worse.append(objective(x, r, before, 2.0) / objective(found, r, before, 2.0) - 1)
-        ours = np.median(times) / 58
-        print(
-            f"  k = {k:4d}: Clarabel {1e3 * np.median(theirs):6.1f} ms, ours {1e6 * ours:5.1f} us a"
-            f" layer, {np.median(theirs) / ours:6.0f} times faster;"
-            f" our objective over theirs - 1: at most {max(worse):.1e}"
-        )
+        play(path[:2], k)
+        x, seconds, worse = np.full((58, 256), k / 256), {"ours": [], "cvxpy, Clarabel": []}, []
+        solve(path[0, 0], x[0], 2.0)
+        for r in path[:8]:
+            before = x[0]
+            took, x = timed(lambda r=r, x=x: regularized_step(r, x), "processor")
+            seconds["ours"].append(took)
+            took, found = timed(lambda: solve(r[0], before, 2.0), "processor")
+            seconds["cvxpy, Clarabel"].append(took)
+            ours, theirs = (objective(y, r[0], before, 2.0) for y in (x[0], found))
+            worse.append(ours / theirs - 1)
+        name = f"58 x 256, k = {k}, beside Clarabel"
+        share, values = {"cvxpy, Clarabel": 1 / 58}, {"ours / theirs - 1, at most": max(worse)}
+        yield row(name, Race(seconds, {}, "processor"), share, **values)
 
 
 def accuracy():
-    """Random steps of small layers."""
-    print("accuracy on random steps (ties, zeros, vertices, loads over 12 decades)")
+    """Random steps of small layers: ties, zeros, vertices, loads over 12 decades."""
     for reverse in (False, True):
-        compared(reverse)
+        worst, done, failed = compared(reverse)
+        values = {"ours / Clarabel's - 1, at most": worst, "steps": done}
+        values["Clarabel failed on"] = failed
+        yield row(f"accuracy, {'reversed' if reverse else 'regularised'}", **values)
 
 
 def compared(reverse):
-    """Objectives of one entropy beside Clarabel's."""
+    """Objectives of one entropy beside Clarabel's: the largest excess, how many steps, failures."""
     step = reverse_step if reverse else regularized_step
     rng, solvers = np.random.default_rng(0), {m: clarabel(m, reverse) for m in (2, 4, 8)}
     worst, done, failed = -np.inf, 0, 0
@@ -137,34 +132,28 @@ def compared(reverse):
         values = [objective(y, r, x, rho, reverse) for y in (step(r, x, 1.0, rho), theirs)]
         worst = max(worst, values[0] / values[1] - 1)
         done += 1
-    name = "reversed: " if reverse else ""
-    print(f"  {name}{done} steps: our objective over Clarabel's - 1 is at most {worst:.1e}")
-    print(f"  Clarabel failed on {failed}")
+    return worst, done, failed
 
 
 def growth():
     """How the time of a step grows."""
-    print("growth of one step (slope of log time over a doubling range)")
     ranges = [
         ("m", [(1, 2**a, 2**a // 4) for a in range(9, 16)]),
         ("k", [(58, 256, 2**a) for a in range(4, 13)]),
         ("layers", [(2**a, 256, 64) for a in range(9)]),
     ]
     for name, sizes in ranges:
-        at = np.array([dict(zip(("layers", "m", "k"), size))[name] for size in sizes])
         rng = np.random.default_rng(0)
-        took = [
-            np.median(play(4 * np.exp(rng.normal(size=(6, layers, m))), k)[0])
-            for layers, m, k in sizes
-        ]
-        half = len(at) // 2
-        slopes = [np.polyfit(np.log(at[i:]), np.log(took[i:]), 1)[0] for i in (0, half)]
-        print(f"  {name:6s} {at[0]}..{at[-1]}: slope {slopes[0]:5.2f}, upper half {slopes[1]:5.2f}")
+        for layers, m, k in sizes:
+            took = play(4 * np.exp(rng.normal(size=(6, layers, m))), k)[0]
+            size = dict(zip(("layers", "m", "k"), (layers, m, k)))[name]
+            case, found = f"growth, {layers} x {m}, k = {k}: {name}", {"ours": took}
+            yield row(case, Race(found, {}, "processor"), line=f"one step, {name}", size=size)
 
 
 def run():
     warnings.filterwarnings("ignore", message="Solution may be inaccurate")
-    alone()
-    against_clarabel()
-    accuracy()
-    growth()
+    yield from alone()
+    yield from against_clarabel()
+    yield from accuracy()
+    yield from growth()

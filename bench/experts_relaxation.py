@@ -1,10 +1,11 @@
 """The relaxation of a whole horizon: the interior point method against the convex program as
-it is written (cvxpy, Clarabel); growth with T, m and k.
+it is written (cvxpy, Clarabel), and as a program in speeds; growth with T, m and k, each of three
+seeds a round.
 """
 
 import numpy as np
 
-from bench import timed
+from bench import Race, race, row
 from serving_or.experts.model import Problem
 from serving_or.experts.relaxation import relax
 from serving_or.tools.data import load_experts
@@ -48,34 +49,31 @@ def as_written(p):
 def compare():
     "Ours, cvxpy with speeds, and cvxpy as the program is written, on each case."
     for name, p in cases():
-        ours, one = timed(lambda: relax(p))
-        speeds, two = timed(lambda: relax(p, "cvxpy"))
-        written, value = timed(lambda: as_written(p))
+        calls = {
+            "interior point": lambda: relax(p),
+            "cvxpy with speeds": lambda: relax(p, "cvxpy"),
+            "cvxpy as written": lambda: as_written(p),
+        }
+        found = race(calls, 3, False, "wall", 10.0)
+        one, two, value = found.answers.values()
         differ = max(abs(one.value / v - 1) for v in (two.value, value))
-        print(
-            f"  {name:31s} interior {ours:6.3f} s (gap {one.gap:.0e}), cvxpy with speeds"
-            f" {speeds:6.3f} s (ratio {speeds / ours:4.1f}), as written {written:6.3f} s"
-            f" (ratio {written / ours:4.1f}), values differ by {differ:.0e}"
-        )
+        yield row(name, found, **{"gap %": 100 * one.gap, "values differ by": differ})
 
 
 def growth():
-    "The slope of log time over log size, from the median of three seeds."
-    print("growth of the interior point (slope of log time)")
+    "Time over size, of which one grows."
     for column, (name, sizes) in enumerate(GRIDS.items()):
-        took = []
         for T, m, k in sizes:
-            seeds = [Problem(trace("ar", m, T, 25.0, seed), k) for seed in range(3)]
-            took.append(np.median([timed(lambda: relax(problem))[0] for problem in seeds]))
-        at = [size[column] for size in sizes]
-        slope = np.polyfit(np.log(at), np.log(took), 1)[0]
-        times = ", ".join(f"{t:.2f}" for t in took)
-        print(f"  {name} {at[0]}..{at[-1]}: slope {slope:5.2f}  ({times} s)")
+            problems = [Problem(trace("ar", m, T, 25.0, seed), k) for seed in range(3)]
+            rounds = [race({"ours": lambda p=p: relax(p)}, 1, False) for p in problems]
+            found = Race({"ours": [r.seconds["ours"][0] for r in rounds]}, {}, "processor")
+            size = (T, m, k)[column]
+            yield row(f"growth, T = {T}, m = {m}, k = {k}: {name}", found, line=name, size=size)
 
 
 def run():
     # both solvers are loaded before the first measurement
     small = Problem(trace("ar", 4, 4, 4.0), 4)
     relax(small), relax(small, "cvxpy"), as_written(small)
-    compare()
-    growth()
+    yield from compare()
+    yield from growth()

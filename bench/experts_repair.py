@@ -2,7 +2,8 @@
 
 ``rule`` is greedy counts and greedy packing from the loads alone, as the open balancers have it,
 restated in NumPy; ``rule, renamed`` has the GPUs' names by an assignment; ours rebuilds, and
-repairs as NumPy and as machine code (Numba). Processor time; the transfers and balances are exact.
+repairs as NumPy and as machine code (Numba). One time for each rebalance of a trace; the transfers
+and balances are exact.
 """
 
 import importlib.util
@@ -10,6 +11,7 @@ import time
 
 import numpy as np
 
+from bench import Race, row
 from serving_or.experts import repair
 from serving_or.experts.repair import plan, relabel, transfers
 from serving_or.experts.replicas import balancedness, duplicates, rebuild
@@ -19,17 +21,18 @@ from tests.instances import peers_map
 
 
 def along(loads, gpus, spare, step):
-    """Transfers in percent of the slots, both balances, second copies, and median milliseconds."""
+    """Transfers (% of the slots), both balances, second copies; seconds of each rebalance."""
     at, rows, times = rebuild(loads[0], gpus, spare).physical, [], []
     for now, coming in zip(loads[1:], loads[2:]):
         began = time.process_time()
         new = step(now, at)
-        times.append(1e3 * (time.process_time() - began))
+        times.append(time.process_time() - began)
         moved = 100 * transfers(at, new, gpus).sum() / new.size
         ahead = balancedness(new, coming, gpus)
         rows.append((moved, balancedness(new, now, gpus), ahead, duplicates(new, gpus).sum()))
         at = new
-    return *np.mean(rows, axis=0), float(np.median(times))
+    words = ("moved %", "balance", "next", "second copies")
+    return dict(zip(words, np.mean(rows, axis=0))), times
 
 
 def compared(title, loads, gpus, spare):
@@ -47,28 +50,26 @@ def compared(title, loads, gpus, spare):
         return step
 
     ways = {
+        "ours, 2 %, NumPy": repaired(np.inf),
         "rule": rule,
         "rule, renamed": lambda w, at: relabel(at, rule(w, at), gpus),
         "ours, rebuilt": lambda w, at: rebuild(w, gpus, spare).physical,
-        "ours, 2 %, NumPy": repaired(np.inf),
     }
     if importlib.util.find_spec("numba"):
         repaired(0)(loads[1], rebuild(loads[0], gpus, spare).physical)
-        ways["ours, 2 %, Numba"] = repaired(0)
-        ways["ours, 5 %, Numba"] = repaired(0, 0.05)
+        ways = {"ours, 2 %": repaired(0), **ways, "ours, 5 %": repaired(0, 0.05)}
     layers, experts = loads.shape[1:]
-    print(f" {title}: {layers} x {experts} -> {slots} on {gpus} GPUs, {len(loads) - 2} rebalances")
+    values, seconds, usual = {}, {}, repair._PAYS
     for name, step in ways.items():
-        moved, here, ahead, twice, took = along(loads, gpus, spare, step)
-        print(
-            f"  {name:18s} {moved:6.2f} % moved, balance {here:.4f}, next {ahead:.4f},"
-            f" {twice:5.1f} twice, {took:8.2f} ms"
-        )
+        found, seconds[name] = along(loads, gpus, spare, step)
+        values |= {f"{name}: {word}": value for word, value in found.items()}
+    repair._PAYS = usual
+    case = f"{title}: {layers} x {experts} on {gpus} GPUs, {slots} slots"
+    yield row(case, Race(seconds, {}, "processor"), **values, rebalances=len(loads) - 2)
 
 
 def fewest():
     """Repair beside the integer program, on small layers with the program's targets."""
-    print(" small layers: slack, reached, transfers by repair and by the program, bound")
     for experts, gpus, slots in [(8, 6, 12), (9, 4, 12), (12, 8, 16)]:
         rng = np.random.default_rng(1)
         before = rng.lognormal(0, 1, (10, experts))
@@ -81,19 +82,18 @@ def fewest():
             ends = [hull[-1] for hull in task.frontiers()[1]]
             ok = np.array([p.top for p in ends]) <= exact.targets * (1 + 1e-9)
             moved = np.array([p.moved for p in ends])
-            print(
-                f"  {experts} -> {slots} on {gpus}, {slack:.0%}: {ok.sum()} of 10,"
-                f" {moved[ok].mean():.2f} and {exact.transfers[ok].mean():.2f}, at least"
-                f" {task.least[ok].mean():.2f}"
-            )
+            values = {"reached of 10": ok.sum(), "transfers by repair": moved[ok].mean()}
+            values["by the program"] = exact.transfers[ok].mean()
+            values["at least"] = task.least[ok].mean()
+            name = f"{experts} experts, {slots} slots on {gpus} GPUs, slack {slack:.0%}"
+            yield row(name, **values)
 
 
 def run():
-    print("from an old map: transfers, balance, the same in the next window, second copies")
     for seed in range(3):
         slow = generate_experts(58, 256, 9, 1_000_000, switch=0, spike=0, seed=seed).loads
-        compared(f"slow drift, seed {seed}", slow.astype(float), 32, 32)
+        yield from compared(f"slow drift, seed {seed}", slow.astype(float), 32, 32)
     esft = load_experts(window=4).loads.astype(float)
-    compared("ESFT", esft, 8, 8)
-    compared("ESFT", esft, 16, 16)
-    fewest()
+    yield from compared("ESFT", esft, 8, 8)
+    yield from compared("ESFT", esft, 16, 16)
+    yield from fewest()

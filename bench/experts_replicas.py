@@ -2,25 +2,15 @@
 
 ``loops`` is the rule as it was published (greedy counts, greedy packing, layer by layer);
 ``counts at once`` has the counts of all layers in one array, as an engine's port has; ``snake``
-deals the sorted copies to and fro, as the fastest port does. Ours beside them, in processor time.
+deals the sorted copies to and fro, as the fastest port does. ``over`` is the largest over the mean
+load of a GPU, the mean of all layers; ``twice`` counts second copies on a GPU.
 """
-
-import time
 
 import numpy as np
 
+from bench import race, row
 from serving_or.experts.replicas import duplicates, gpu_loads, rebuild, replica_counts
 from tests.instances import MAP_SHAPES, greedy_counts, peers_map, zipf_layers
-
-
-def spent(call, repeats=7, most=3.0):
-    """Median processor time of a call in milliseconds, and its answer."""
-    answer, times = call(), []
-    while len(times) < repeats and sum(times) < most:
-        began = time.process_time()
-        answer = call()
-        times.append(time.process_time() - began)
-    return 1e3 * float(np.median(times)), answer
 
 
 def loops(loads, slots, gpus):
@@ -54,44 +44,44 @@ def snake(loads, slots, gpus):
 
 def counts_alone():
     """The counts, one more copy at a time and by the threshold."""
-    print("counts (ms): one more copy at a time, threshold")
     for layers, m, slots in [(58, 256, 288), (58, 256, 2048), (1, 10_000, 20_000)]:
         loads = zipf_layers(layers, m)
-        one, theirs = spent(lambda: greedy_counts(loads, slots))
-        two, mine = spent(lambda: replica_counts(loads, slots))
+        calls = {
+            "threshold": lambda: replica_counts(loads, slots),
+            "one more copy at a time": lambda: greedy_counts(loads, slots),
+        }
+        found = race(calls)
+        mine, theirs = found.answers.values()
         assert (theirs == mine).all()
-        print(
-            f"  {layers:2d} x {m:6d} -> {slots:6d}: {one:8.2f} {two:6.2f}, ratio {one / two:5.1f}"
-        )
+        yield row(f"counts, {layers} x {m}, {slots} slots", found)
 
 
 def from_scratch():
     """One plan, policy global, and hierarchical where there are groups."""
-    print("from scratch: ms, mean of largest over mean load, second copies on a GPU")
     for layers, m, slots, gpus, nodes, groups in MAP_SHAPES:
         loads, k = zipf_layers(layers, m), slots - m
         calls = {
+            "ours": lambda: rebuild(loads, gpus, k),
             "loops": lambda: loops(loads, slots, gpus),
             "counts at once": lambda: peers_map(loads, slots, gpus),
             "snake": lambda: snake(loads, slots, gpus),
-            "ours": lambda: rebuild(loads, gpus, k),
         }
         if groups > 1:
             at = (nodes, groups)
             calls["whole groups"] = lambda: peers_map(loads, slots, gpus, *at)
             calls["ours, whole groups"] = lambda: rebuild(loads, gpus, k, *at, "hierarchical")
-        print(f" {layers} x {m} -> {slots} on {gpus} GPUs")
-        for name, call in calls.items():
-            took, found = spent(call)
-            plan = found if name.startswith("ours") else None
-            physical = found if plan is None else plan.physical
+        found, values = race(calls, 5, True, "processor", 10.0), {}
+        for name, answer in found.answers.items():
+            plan = answer if name.startswith("ours") else None
+            physical = answer if plan is None else plan.physical
             on = gpu_loads(physical, loads, gpus)
-            over = (on.max(axis=1) / on.mean(axis=1)).mean()
-            more = "" if plan is None else f", bound {(plan.bounds / on.mean(axis=1)).mean():.4f}"
-            twice = duplicates(physical, gpus).sum()
-            print(f"  {name:18s} {took:9.2f} ms  {over:.4f} {twice:4d}{more}")
+            values[f"{name}: over"] = (on.max(axis=1) / on.mean(axis=1)).mean()
+            values[f"{name}: twice"] = duplicates(physical, gpus).sum()
+            if plan is not None:
+                values[f"{name}: bound"] = (plan.bounds / on.mean(axis=1)).mean()
+        yield row(f"{layers} x {m}, {slots} slots on {gpus} GPUs", found, **values)
 
 
 def run():
-    counts_alone()
-    from_scratch()
+    yield from counts_alone()
+    yield from from_scratch()

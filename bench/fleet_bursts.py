@@ -1,16 +1,16 @@
 """A million customers through ten servers, first come first served, against simpy.
 
 The same arrivals and services for both; the waits must agree. simpy, an event loop of processes, is
-given the first CUSTOMERS / SHARE of them only, and compared by the time for one customer. Our loop
-is timed as it is, and as numba compiles it where that is installed (extra ``fast``). Then long runs
-of what the chapter *Bursts* measures in short ones.
+given the first CUSTOMERS / SHARE of them only, and compared by the time for as many as ours gets.
+Our loop is timed as it is, and as numba compiles it where that is installed (extra ``fast``).
+Then long runs of what the chapter *Bursts* measures in short ones.
 """
 
 from importlib.util import find_spec
 
 import numpy as np
 
-from bench import timed
+from bench import race, row
 from serving_or.fleet import bursts
 from serving_or.fleet.bursts import gg_wait, simulate_queue
 
@@ -50,7 +50,6 @@ def correction():
         ),
         "lognormal": lambda rng: rng.lognormal(-np.log(5) / 2, np.sqrt(np.log(5)), k),
     }
-    print(f"  formula over simulated mean wait, {n} servers, load 95, {runs} runs of {k:,}")
     for name, draw in laws.items():
         means = []
         for seed in range(runs):
@@ -59,36 +58,41 @@ def correction():
             means.append(simulate_queue(t, draw(rng), n)[k // 10 :].mean())
         ratio = gg_wait(n, 95.0, 1.0, service_cv2=4.0) / np.mean(means)
         noise = ratio * np.std(means, ddof=1) / np.mean(means) / runs**0.5
-        print(f"  {name:<17} {ratio:.2f} +- {noise:.2f}")
-
-
-def run():
-    customers()
-    correction()
+        values = {"formula / simulated wait": ratio, "its standard error": noise}
+        yield row(f"{name}, {n} servers, load 95", **values, runs=runs, customers=k)
 
 
 def customers():
+    "A million, through the loop as it is, compiled, and in simpy."
     rng = np.random.default_rng(0)
     t = np.cumsum(rng.exponential(1 / LOAD, CUSTOMERS))
     s = rng.exponential(1.0, CUSTOMERS)
-    many = bursts._MANY
-    bursts._MANY = CUSTOMERS + 1
-    plain, waits = timed(lambda: simulate_queue(t, s, SERVERS))
-    bursts._MANY = many
-    times = {"ours": plain / CUSTOMERS}
+    few, many = CUSTOMERS // SHARE, bursts._MANY
+
+    def plain():
+        bursts._MANY = CUSTOMERS + 1
+        try:
+            return simulate_queue(t, s, SERVERS)
+        finally:
+            bursts._MANY = many
+
+    calls, fast = {"our loop": plain}, lambda: simulate_queue(t, s, SERVERS)
     if find_spec("numba"):
         # the first call compiles
-        simulate_queue(t, s, SERVERS)
-        fast, same = timed(lambda: simulate_queue(t, s, SERVERS))
-        assert np.array_equal(same, waits)
-        times["ours, numba"] = fast / CUSTOMERS
+        fast()
+        calls = {"our loop, numba": fast, **calls}
     if find_spec("simpy"):
-        few = CUSTOMERS // SHARE
-        took, theirs = timed(lambda: with_simpy(t[:few], s[:few]))
-        assert np.allclose(theirs, waits[:few], atol=1e-6)
-        times["simpy"] = took / few
-    else:
-        print("  simpy is not installed: no comparison, our times only")
-    print(f"  {CUSTOMERS:,} customers, {SERVERS} servers; microseconds for each")
-    for name, took in times.items():
-        print(f"  {name:<14} {took * 1e6:8.3f}   {took / times['ours']:8.2f} x")
+        calls["simpy"] = lambda: with_simpy(t[:few], s[:few])
+    found = race(calls, warm=False, most=40.0)
+    waits = found.answers["our loop"]
+    if "simpy" in calls:
+        assert np.allclose(found.answers["simpy"], waits[:few], atol=1e-6)
+    if "our loop, numba" in calls:
+        assert np.array_equal(found.answers["our loop, numba"], waits)
+    name = f"{CUSTOMERS:,} customers, {SERVERS} servers"
+    yield row(name, found, {"simpy": few / CUSTOMERS}, customers=CUSTOMERS)
+
+
+def run():
+    yield from customers()
+    yield from correction()

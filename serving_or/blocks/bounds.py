@@ -498,13 +498,16 @@ def _generate(master, floor, stop, line):
     tolerance, rounds, clock = stop
     price = duals = master.begin
     best, weight, limit, history, artificial = -np.inf, 0.0, np.inf, [], True
-    while len(history) < rounds and not clock.over():
-        asked = weight * price + (1 - weight) * duals
+    # seconds of pricing; the bound is priced once more when all is done
+    pace = 0.0
+    while len(history) < rounds and clock.left() > 2 * pace:
+        asked, began = weight * price + (1 - weight) * duals, clock.spent()
         value, pieces = master.priced(asked)
+        pace = max(pace, clock.spent() - began)
         if value > best:
             best, price = value, asked
         fresh = master.add(pieces)
-        answer = master.solve(clock.left())
+        answer = master.solve(max(clock.left() - pace, 0.0))
         if answer is None:
             break
         limit, duals, artificial = answer

@@ -8,7 +8,7 @@ __all__ = ['WAYS', 'RELOAD', 'reloads', 'after_churn', 'same_model', 'RepairedPl
 
 # %% ../../nbs/blocks/17_churn.ipynb #37d86b1e
 #| code-fold: true
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -124,7 +124,7 @@ def _position(cluster: Cluster, server: Any, name: str) -> int:
         what = f"{len(at)} servers have this name; give a position"
     raise ValueError(f"{name} is {server!r}; {what}")
 
-# %% ../../nbs/blocks/17_churn.ipynb #f8fb3031
+
 def after_churn(
     cluster: Cluster, lost: Any = (), joined: Cluster | None = None
 ) -> tuple[Cluster, np.ndarray]:
@@ -218,7 +218,8 @@ class RepairedPlan(Result):
     reload_price : float
         What loading a block costs, in the unit of the plan's cost.
     bound : float
-        No other repair has a smaller value.
+        No other repair has a smaller value; of `repair` with ``failures``, none that leaves each
+        block as much capacity after so many losses.
     status : Status
     way : {"keep", "route", "moves", "program", "replan"}
         How the plan was found: chains kept, requests routed again, spans moved, an integer program,
@@ -330,6 +331,8 @@ class _Task:
     price: float
     failures: int
     clock: Clock
+    # in the browser there is no solver
+    greedy: bool = False
 
     @property
     def requests(self) -> int:
@@ -362,6 +365,8 @@ class _Task:
 
     def _exactly(self, placement: Placement, chains: list, total: float) -> tuple[list, float]:
         "The best routing, where it is found in time and better."
+        if self.greedy:
+            return chains, total
         try:
             best = exact_chains(self.cluster, placement, self.demand, self.clock)
         except Infeasible:
@@ -369,15 +374,23 @@ class _Task:
         return best if best[1] < total else (chains, total)
 
 # %% ../../nbs/blocks/17_churn.ipynb #60e75e54
-def best_move(task: _Task, now: _Answer) -> _Answer | None:
-    """The best of all ways to give one server another span; None where none is better."""
+def every_move(cluster: Cluster) -> Iterator[tuple[int, int, int]]:
+    """Server, first block, blocks: all ways to give one server a span, or none."""
+    for j, most in enumerate(cluster.counts(1).tolist()):
+        yield j, 1, 0
+        for m in range(1, most + 1):
+            for a in range(1, cluster.blocks + 2 - m):
+                yield j, a, m
+
+
+def best_move(task: _Task, now: _Answer, moves: Iterable[tuple[int, int, int]]) -> _Answer | None:
+    """The best of the moves that there is time for; None where none is better."""
     best = None
-    for j, most in enumerate(task.cluster.counts(1).tolist()):
-        for k in range(1, most + 1):
-            for start in range(1, task.cluster.blocks + 2 - k):
-                moved = _with(now.placement, j, start, k)
-                least = now.value * (1 - ROUNDING) if best is None else best.value
-                best = task.answer(moved, "moves", least) or best
+    for j, a, m in moves:
+        if task.clock.over():
+            break
+        least = now.value * (1 - ROUNDING) if best is None else best.value
+        best = task.answer(_with(now.placement, j, a, m), "moves", least) or best
     return best
 
 
@@ -400,11 +413,11 @@ def after_a_loss(lost="A", price=1):
     cluster, placement = _five_servers(), Placement([1, 4, 1, 4, 1], [3, 3, 2, 2, 1])
     now, stayed = after_churn(cluster, [lost])
     held = Placement(placement.a[stayed], placement.m[stayed])
-    task = _Task(now, held, np.array([3]), float(price), 0, Clock(0.0))
+    task = _Task(now, held, np.array([3]), float(price), 0, Clock(), greedy=True)
     begin = task.answer(held, "route") or _Answer(np.inf, held, [], "route")
     answer: _Answer | None = begin
     while answer is not None:
-        best, answer = answer, best_move(task, answer)
+        best, answer = answer, best_move(task, answer, every_move(now))
     loads = reloads(held, best.placement)
     spent = best.value - price * loads.sum()
     said = f"{spent:.1f} ms per token and {loads.sum()} blocks to load"
@@ -422,26 +435,16 @@ def _moved(task: _Task, now: _Answer) -> _Answer:
     "Single moves, as long as one of them pays."
     count = sum(task.cluster.blocks * m for m in task.cluster.counts(1).tolist())
     while not task.clock.over():
-        better = best_move(task, now) if count <= EVERY else _by_prices(task, now)
+        few = every_move(task.cluster) if count <= EVERY else _offers(task, now.placement)
+        better = best_move(task, now, few)
         if better is None:
             break
         now = better
     return now
 
 
-def _by_prices(task: _Task, now: _Answer) -> _Answer | None:
-    "The best move among those that the multipliers of the routing program rank first."
-    best = None
-    for j, a, m in _offers(task, now.placement):
-        if task.clock.over():
-            break
-        least = now.value * (1 - ROUNDING) if best is None else best.value
-        best = task.answer(_with(now.placement, j, a, m), "moves", least) or best
-    return best
-
-
 def _offers(task: _Task, placement: Placement) -> list[tuple[int, int, int]]:
-    "Server, first block, blocks: what a span may save, less its rent and what it loads."
+    "Server, first block, blocks: what a span may save, less its rent and what it loads more."
     cluster, demand, R, on = task.cluster, task.demand, task.requests, np.flatnonzero(placement.m)
     prices = prices_of(cluster, demand, placement, on, task.clock)
     if prices is None:
@@ -450,13 +453,14 @@ def _offers(task: _Task, placement: Placement) -> list[tuple[int, int, int]]:
     slots = np.minimum(cluster.slots(placement.m), R * placement.m)
     earned = np.zeros(cluster.n)
     earned[on] = rent * slots[on]
-    held, found = task.held, []
+    held, now = task.held, reloads(task.held, placement)
+    found = [(float(R * task.price * now[j] - earned[j]), j, 1, 0) for j in on.tolist()]
     for j in np.flatnonzero(cluster.counts(1)).tolist():
         if task.clock.over():
             break
         a, m, value = worth(cluster, j, togo, demand).T
         loads = m - _overlap(held.a[j], held.e[j], a, a + m)
-        net = value - earned[j] - R * task.price * loads
+        net = value - earned[j] - R * task.price * (loads - now[j])
         first = np.argsort(-net, kind="stable")[:OFFERS]
         found += [(float(net[i]), j, int(a[i]), int(m[i])) for i in first]
     found.sort(key=lambda offer: -offer[0])
@@ -574,18 +578,24 @@ def _anew(task: _Task) -> _Answer | None:
         plan = robust(task.cluster, task.demand, task.failures, time_limit=left).plan
     else:
         plan = sweep_for(task.cluster, task.demand, Clock(left))
-    placement = renamed(task.cluster, task.held, plan.placement)
+    apart = bool(task.failures) and task.cluster.domain is not None
+    placement = renamed(task.cluster, task.held, plan.placement, apart)
     thrifty = _idle_as_held(task, plan, placement)
     found = [task.answer(p, "replan", exact=True) for p in (thrifty, placement)]
     return min((f for f in found if f is not None), default=None, key=lambda f: f.value)
 
 
-def renamed(cluster: Cluster, before: Placement, after: Placement) -> Placement:
-    """The same spans on other ones of equal servers, so that the fewest blocks are loaded."""
+def renamed(
+    cluster: Cluster, before: Placement, after: Placement, apart: bool = False
+) -> Placement:
+    """The same spans on other ones of equal servers, so that the fewest blocks are loaded; with
+    ``apart`` on servers of the same domain only.
+    """
     from scipy.optimize import linear_sum_assignment
 
     a, m = after.a.copy(), after.m.copy()
-    for group in twins(cluster):
+    label = labels(cluster)[0] if apart else np.zeros(cluster.n, int)
+    for group in (g[label[g] == d] for g in twins(cluster) for d in np.unique(label[g])):
         new, old = group[:, None], group[None]
         loads = after.m[new] - _overlap(after.a[new], after.e[new], before.a[old], before.e[old])
         span, server = linear_sum_assignment(loads)
@@ -634,22 +644,24 @@ def _repaired(
     if now is not None:
         now = _moved(task, now)
         show(now.value, bound)
-    answer, proved = _by_program(task, now, lone)
-    now, bound = _cheaper(now, answer), max(bound, proved)
-    if now is None or not (task.clock.over() or now.value <= bound * (1 + OPTIMALITY)):
-        now = _replanned(task, now, hysteresis)
+    met = lambda: now is not None and now.value <= bound * (1 + OPTIMALITY)
+    if not met():
+        answer, proved = _by_program(task, now, lone)
+        now, bound = _cheaper(now, answer), max(bound, proved)
+    if now is None or not (task.clock.over() or met()):
+        now = _replanned(task, now, hysteresis, bound)
         bound = max(bound, _proved(task, now) + task.price * int(missing.sum()))
     return now, min(bound, now.value)
 
 
-def _replanned(task: _Task, now: _Answer | None, hysteresis: float) -> _Answer:
+def _replanned(task: _Task, now: _Answer | None, hysteresis: float, bound: float) -> _Answer:
     "A new plan where it saves more than the hysteresis, or nothing else serves all."
     if now is None:
         if task.clock.over():
-            raise NotFound("no repair was found in time; give more time")
+            raise NotFound("no repair was found in time; give more time", bound=bound)
         fresh = _anew(task)
         if fresh is None:
-            raise NotFound("no repair was found; a plan may exist")
+            raise NotFound("no repair was found; a plan may exist", bound=bound)
         return _moved(task, fresh)
     try:
         fresh = _anew(task)
@@ -668,6 +680,13 @@ def _proved(task: _Task, now: _Answer) -> float:
 # %% ../../nbs/blocks/17_churn.ipynb #47df2d04
 # what loading the whole model once is worth, as a share of a plan's cost
 RELOAD = 0.02
+
+
+def _held(placement: Placement, stayed: np.ndarray, n: int) -> Placement:
+    "What those that stayed hold, and those that have joined: nothing."
+    more = n - len(stayed)
+    a = np.append(placement.a[stayed], np.ones(more, int))
+    return Placement(a, np.append(placement.m[stayed], np.zeros(more, int)))
 
 
 @door
@@ -695,10 +714,13 @@ def repair(
         The servers that have joined, alone: for the same model and clients, with names of their
         own. They hold nothing yet.
     reload_price : float, optional
-        What loading a block costs, in milliseconds per token (the unit of the plan's cost). When
-        not given, loading as many blocks as the model has costs 2 % of the plan's cost.
+        What loading a block costs, in the unit of the plan's cost. When not given, loading as many
+        blocks as the model has costs 2 % of the plan's cost; of a plan for nobody, 2 % of what the
+        requests would cost alone.
     failures : int
-        Domains that may fail at the same time after the repair, without another load.
+        Domains that may fail at the same time after the repair: each block keeps capacity for all
+        requests, as `surviving` counts it. That is enough to serve them without another load, but
+        not always necessary.
     hysteresis : float
         A new plan of the whole is taken only when it saves more than this share, from 0 to 1.
     requests : int or array_like (clients,), optional
@@ -711,15 +733,16 @@ def repair(
     Returns
     -------
     RepairedPlan
-        Never dearer than to route again without a load. When nothing is lost, never dearer than
-        the plan: an added server costs nothing.
+        When no server is lost and the requests are the same, never dearer than the plan: an added
+        server costs nothing. In any case never dearer than to route again without a load, unless
+        the clock stops that. Where ``failures`` is not 0, both only if what is held survives.
 
     Raises
     ------
     Infeasible
         When it is proved that the servers cannot serve the requests.
     NotFound
-        When no repair was found; with `NoPlacement` one may exist.
+        When no repair was found, or none in time; one may exist.
     ValueError
         When a server that is lost does not exist, what has joined does not belong to the cluster,
         the plan forwards, or an argument is not as described.
@@ -736,8 +759,7 @@ def repair(
     if plan.forward:
         raise ValueError("plan forwards from server to server; only relayed plans can be repaired")
     plan.cluster.equal_blocks()
-    price = RELOAD * plan.cost / plan.cluster.blocks if reload_price is None else reload_price
-    price = number(price, "reload_price", least=0)
+    price = 0.0 if reload_price is None else number(reload_price, "reload_price", least=0)
     hysteresis = number(hysteresis, "hysteresis", least=0, most=1)
     clock, failures = Clock(time_limit), whole(failures, "failures")
     cluster, stayed = after_churn(plan.cluster, lost, joined)
@@ -747,15 +769,13 @@ def repair(
             f"failures is {failures} and clients reach different servers; it must be 0, or each"
             " client must reach the same ones"
         )
-    more = cluster.n - len(stayed)
-    held = Placement(
-        np.append(plan.placement.a[stayed], np.ones(more, int)),
-        np.append(plan.placement.m[stayed], np.zeros(more, int)),
-    )
-    task = _Task(cluster, held, np.asarray(demand), price, failures, clock)
+    held, lone = _held(plan.placement, stayed, cluster.n), lone_bound(cluster, demand)
+    if reload_price is None:
+        price = RELOAD * (plan.cost or lone) / cluster.blocks
     if not demand.any():
-        return RepairedPlan(checked(cluster, held, [], demand), held, price, way="keep")
-    lone = lone_bound(cluster, demand)
+        nobody = checked(cluster, held, [], demand)
+        return RepairedPlan(nobody, held, price, 0.0, Status.OPTIMAL, "keep")
+    task = _Task(cluster, held, np.asarray(demand), price, failures, clock)
     with progress(verbose, "repair", time_limit) as line:
         answer, bound = _repaired(task, plan, stayed, lone, hysteresis, line.show)
         line.show(answer.value, bound)
@@ -805,52 +825,6 @@ def _names(given: Any, name: str) -> tuple[str, ...]:
     return tuple(given)
 
 # %% ../../nbs/blocks/17_churn.ipynb #17db9863
-class _Fleet:
-    "Who is there, what they hold, and what is still being loaded, while events come."
-
-    def __init__(self, plan: Plan, away: set[str], load_time: float):
-        self.all, self.load_time = replace(plan.cluster, hop=None), load_time
-        self.demand = plan.requests
-        here = np.array([name not in away for name in self.all.servers])
-        self.plan = self._bare(self.all.take(here), plan.placement.a[here], plan.placement.m[here])
-        self.ready: dict[str, float] = {}
-        self.loads = 0
-
-    def _bare(self, cluster: Cluster, a: np.ndarray, m: np.ndarray) -> Plan:
-        "A placement, as a plan for nobody."
-        return checked(cluster, Placement(a, m), [], np.zeros_like(self.demand))
-
-    def meet(self, event: Event, rule: Any) -> None:
-        "What the rule makes of an event; where it finds nothing, all stay as they are."
-        at = {name: j for j, name in enumerate(self.all.servers)}
-        joined = self.all.take([at[name] for name in event.joined]) if event.joined else None
-        try:
-            answer = rule(self.plan, event.lost, joined, self.demand)
-        except (Infeasible, NotFound):
-            answer = None
-        if answer is None:
-            answer = stay(self.plan, event.lost, joined, self.demand)
-        placement, cluster = answer.plan.placement, answer.plan.cluster
-        for name in event.lost:
-            self.ready.pop(name, None)
-        for name, blocks in zip(cluster.servers, answer.loads.tolist()):
-            if blocks:
-                begins = max(event.time, self.ready.get(name, 0.0))
-                self.ready[name] = begins + blocks * self.load_time
-        self.loads += int(answer.loads.sum())
-        self.plan = self._bare(cluster, placement.a, placement.m)
-
-    def change(self, time: float) -> Change:
-        "What serves from a time on: a server that loads serves nobody."
-        at = {name: j for j, name in enumerate(self.all.servers)}
-        a, m = np.ones(self.all.n, int), np.zeros(self.all.n, int)
-        held = self.plan.placement
-        for name, first, blocks in zip(self.plan.cluster.servers, held.a, held.m):
-            if self.ready.get(name, 0.0) <= time:
-                a[at[name]], m[at[name]] = first, blocks
-        return Change(time, Placement(a, m))
-
-# %% ../../nbs/blocks/17_churn.ipynb #f84d7e21
 @door
 def stay(plan: Plan, lost: Any, joined: Cluster | None, requests: Any) -> RepairedPlan:
     """The rule that changes nothing: servers keep what they hold, who joins stays idle.
@@ -907,6 +881,57 @@ def plan_anew(plan: Plan, lost: Any, joined: Cluster | None, requests: Any) -> R
     fresh = sweep_for(cluster, cluster.demand(requests), Clock())
     return RepairedPlan(fresh, held.held, 0.0, way="replan")
 
+# %% ../../nbs/blocks/17_churn.ipynb #f84d7e21
+class _Fleet:
+    "Who is there, what they hold, and what is still being loaded, while events come."
+
+    def __init__(self, plan: Plan, away: set[str], load_time: float):
+        self.all, self.load_time = replace(plan.cluster, hop=None), load_time
+        self.demand = plan.requests
+        here = np.array([name not in away for name in self.all.servers])
+        self.plan = self._bare(self.all.take(here), plan.placement.a[here], plan.placement.m[here])
+        self.ready: dict[str, float] = {}
+        self.loads = 0
+
+    def _bare(self, cluster: Cluster, a: np.ndarray, m: np.ndarray) -> Plan:
+        "A placement, as a plan for nobody."
+        return checked(cluster, Placement(a, m), [], np.zeros_like(self.demand))
+
+    def meet(self, event: Event, rule: Any) -> None:
+        "What the rule makes of an event; where it finds nothing, all stay as they are."
+        at = {name: j for j, name in enumerate(self.all.servers)}
+        joined = self.all.take([at[name] for name in event.joined]) if event.joined else None
+        kept = stay(self.plan, event.lost, joined, self.demand)
+        try:
+            answer = rule(self.plan, event.lost, joined, self.demand)
+        except (Infeasible, NotFound):
+            answer = None
+        answer = kept if answer is None else answer
+        instance(answer, "what rule returns", RepairedPlan)
+        if sorted(answer.plan.cluster.servers) != sorted(kept.plan.cluster.servers):
+            raise ValueError(
+                f"what rule returns at {event.time:g} is not for the servers that are there then"
+            )
+        placement, cluster = answer.plan.placement, answer.plan.cluster
+        for name in event.lost:
+            self.ready.pop(name, None)
+        for name, blocks in zip(cluster.servers, answer.loads.tolist()):
+            if blocks:
+                begins = max(event.time, self.ready.get(name, 0.0))
+                self.ready[name] = begins + blocks * self.load_time
+        self.loads += int(answer.loads.sum())
+        self.plan = self._bare(cluster, placement.a, placement.m)
+
+    def change(self, time: float, anew: Iterable[str] = ()) -> Change:
+        "What serves from a time on: a server that loads serves nobody. Some begin anew, and empty."
+        at = {name: j for j, name in enumerate(self.all.servers)}
+        a, m = np.ones(self.all.n, int), np.zeros(self.all.n, int)
+        held = self.plan.placement
+        for name, first, blocks in zip(self.plan.cluster.servers, held.a, held.m):
+            if self.ready.get(name, 0.0) <= time:
+                a[at[name]], m[at[name]] = first, blocks
+        return Change(time, Placement(a, m), sorted(at[name] for name in anew))
+
 
 @door
 def churn_changes(
@@ -921,9 +946,10 @@ def churn_changes(
     events : sequence of Event
         In the order of time.
     rule : callable, optional
-        Called with the plan that runs, the names of those lost, a cluster of those that have
-        joined, and the requests to plan for; returns a `RepairedPlan`. By default `repair`, at the
-        price per block that the plan's cost makes of it; `stay` and `plan_anew` are others.
+        Called with what runs (a plan for nobody), the names of those lost, a cluster of those that
+        have joined or None, and the requests to plan for; returns a `RepairedPlan`. Where it
+        returns None, or finds nothing, all stay as they are. By default `repair`, at the price per
+        block that the plan's cost makes of it; `stay` and `plan_anew` are others.
     load_time : float
         Time that loading a block takes, in the cluster's unit. Until it has loaded all that it is
         to load, a server serves nobody.
@@ -938,7 +964,8 @@ def churn_changes(
     Raises
     ------
     ValueError
-        When a server is lost that is not there, or joins that is; when events are not in order.
+        When a server is lost that is not there, or joins that is; when events are not in order,
+        two servers have the same name, or a rule answers for other servers than are there.
 
     Examples
     --------
@@ -951,6 +978,8 @@ def churn_changes(
     load_time = number(load_time, "load_time", least=0)
     if not np.iterable(events):
         raise ValueError(f"events is {events!r}; it must be a list of events")
+    if not (rule is None or callable(rule)):
+        raise ValueError(f"rule is {rule!r}; it must be a function, such as repair")
     events = tuple(events)
     away = _away(plan.cluster, events)
     price = RELOAD * plan.cost / plan.cluster.blocks
@@ -963,12 +992,16 @@ def churn_changes(
         fleet.meet(event, rule or usual)
         until = events[i + 1].time if i + 1 < len(events) else np.inf
         times = {t for t in fleet.ready.values() if event.time < t < until}
-        changes += [fleet.change(t) for t in sorted({event.time, *times})]
+        changes.append(fleet.change(event.time, set(event.lost) & set(event.joined)))
+        changes += [fleet.change(t) for t in sorted(times)]
     return changes, fleet.loads
 
 
 def _away(cluster: Cluster, events: Sequence[Event]) -> set[str]:
     "Servers that are not there at the beginning; checks who leaves and who joins."
+    twice = [name for name in cluster.servers if cluster.servers.count(name) > 1]
+    if twice:
+        raise ValueError(f"plan has several servers named {twice[0]!r}; names must differ here")
     away: set[str] = set()
     there: dict[str, bool] = {}
     before = 0.0

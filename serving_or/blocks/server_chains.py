@@ -651,22 +651,22 @@ def plan_chains(
     with progress(verbose, "chains") as line:
         for c in _designs(one, most).tolist():
             placement, now = _placed_chains(one, rate / load, c, output)
+            if now >= rate / load:
+                chains = replace(allocate_caches(cluster, placement, output), design=c)
+                # the fastest chains first may carry less than disjoint ones
+                now = chains.most_rate
             carried = max(carried, now)
-            if now < rate / load:
+            if now < rate / load * (1 - 1e-9):
                 continue
-            chains = replace(allocate_caches(cluster, placement, output), design=c)
             queue = chains.queue(rate)
             middle = (queue.low.response + queue.high.response) / 2
-            # the fastest chains first may carry less than disjoint ones
-            if queue.utilisation > load * (1 + 1e-9):
-                continue
             if best is None or middle <= best[0]:
                 best = middle, chains
             line.show(best[0])
     if best is None:
         raise NotFound(
             f"none of the designs tried carries {rate:.6g} requests/s at a load of {load:g}: the"
-            f" best one has disjoint chains for {carried:.6g} at a load of 1"
+            f" best one has chains for {carried:.6g} at a load of 1"
         )
     return best[1]
 

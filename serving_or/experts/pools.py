@@ -26,6 +26,7 @@ from serving_or.tools.answers import (
     finite,
     lowered,
     number,
+    whole,
 )
 from ..tools.answers import gap as gap_of
 from ..tools.plots import Picture
@@ -89,18 +90,17 @@ def _hull(used, levels):
 
 
 def _by_hulls(curves, extra):
-    "Corner of each layer, and the price of the budget: edges by gain, as long as they fit."
+    "Corner of each layer, and the price of the budget: edges by gain, where they fit."
     edges = []
     for layer, (used, levels) in enumerate(curves):
         corner = _hull(used, levels)
-        rates = -np.diff(levels[corner]) / np.diff(used[corner])
+        # falling but for rounding; so a layer's edges stay in order
+        rates = np.minimum.accumulate(-np.diff(levels[corner]) / np.diff(used[corner]))
         edges += [(-rate, layer, int(c)) for rate, c in zip(rates, corner[1:])]
     chosen, left, price, stopped = [0] * len(curves), extra * (1 + 1e-12), 0.0, set()
     for rate, layer, corner in sorted(edges):
         used = curves[layer][0]
         more = used[corner] - used[chosen[layer]]
-        if layer in stopped:
-            continue
         if more <= left:
             chosen[layer], left = corner, left - more
         else:
@@ -115,6 +115,37 @@ def _by_hulls(curves, extra):
     return chosen, price
 
 # %% ../../nbs/experts/25_pools.ipynb #715bb44f
+#| code-fold: true
+_MOST_COPIES = 1_000_000  # that a budget may hold; a curve has a number for each
+
+
+def _check_room(loads: np.ndarray, extra: float, sizes: np.ndarray) -> None:
+    "Refuse sizes that are not above 0, budgets of too many copies, and sums beyond the floats."
+    if sizes.size and not sizes.min() > 0:
+        raise ValueError(f"sizes holds {sizes.min():g}; every element must be above 0")
+    if sizes.size and extra > _MOST_COPIES * sizes.min():
+        raise ValueError(f"extra is {extra:g}; it must hold at most {_MOST_COPIES:,} copies")
+    with np.errstate(over="ignore"):
+        if not np.isfinite(4 * loads.max(axis=1).sum()):
+            raise ValueError("loads make latencies beyond the largest float")
+
+
+def _checked(loads, extra, sizes):
+    "Loads, budget, and a size for each expert."
+    r, K = check_loads(loads, ndim=2), number(extra, "extra", least=0)
+    given = finite(sizes, "sizes")
+    if given.shape not in ((), r.shape[1:], r.shape):
+        raise ValueError(f"sizes has shape {given.shape}; it must be a number, or {r.shape}")
+    s = np.array(np.broadcast_to(given, r.shape))
+    _check_room(r, K, s)
+    return r, K, s
+
+
+def _curves(loads, extra, sizes):
+    "The corners of all layers."
+    return [layer_curve(row, extra, size) for row, size in zip(loads, sizes)]
+
+# %% ../../nbs/experts/25_pools.ipynb #de542c01
 def shared_bound(
     loads: ArrayLike, extra: float, multiplier: float, sizes: ArrayLike = 1.0
 ) -> float:
@@ -135,15 +166,18 @@ def shared_bound(
     -------
     float
 
+    Raises
+    ------
+    ValueError
+        When an argument is not such.
+
     Examples
     --------
     >>> round(shared_bound([[1, 1], [0.3, 0]], 2, 0.25), 9)
     0.8
     """
-    r = np.asarray(loads, float)
-    s = np.broadcast_to(np.asarray(sizes, float), r.shape)
-    curves = [layer_curve(row, extra, size) for row, size in zip(r, s)]
-    return _bound_of(curves, extra, multiplier)
+    r, K, s = _checked(loads, extra, sizes)
+    return _bound_of(_curves(r, K, s), K, number(multiplier, "multiplier", least=0))
 
 
 def _bound_of(curves, extra, multiplier):
@@ -152,49 +186,48 @@ def _bound_of(curves, extra, multiplier):
     return float(sum(least) - multiplier * extra)
 
 # %% ../../nbs/experts/25_pools.ipynb #b9dd57af
-_MOST_STATES = 50_000  # of the dynamic program, where sizes are no whole numbers
+_MOST_STATES = 2_000_000  # pairs that the dynamic program looks at in one layer
 
 
-def _on_grid(curves, extra):
-    "Corner of each layer by the dynamic program on 0, 1, ..., K, and the least sums for these."
-    K = int(np.floor(extra * (1 + 1e-12)))
-    value, chosen = np.zeros(K + 1), []
-    for used, levels in curves:
-        best, at = value + levels[0], np.zeros(K + 1, np.int32)
-        for j in range(1, used.size):
-            u = int(used[j])
-            trial = value[: K + 1 - u] + levels[j]
-            better = trial < best[u:]
-            best[u:][better] = trial[better]
-            at[u:][better] = j
-        value = best
-        chosen.append(at)
-    left, corners = K, []
-    for (used, _), at in zip(reversed(curves), reversed(chosen)):
-        corners.append(int(at[left]))
-        left -= int(used[corners[-1]])
-    return corners[::-1], value
+def _in_units(sizes, extra):
+    "Sizes and budget as multiples of the largest unit of all sizes, if there is one; and the unit."
+    whole_sizes = sizes.size and sizes.max() < 2**53 and np.all(sizes == np.rint(sizes))
+    unit = float(np.gcd.reduce(sizes.astype(np.int64), axis=None) if whole_sizes else sizes.min())
+    times = np.rint(sizes / unit)
+    if np.any(np.abs(times * unit - sizes) > 1e-13 * sizes):
+        return sizes, extra, 1.0
+    return times, float(np.floor(extra / unit * (1 + 1e-12))), unit
 
 
-def _by_pairs(curves, extra):
-    "The same for any sizes: pairs of used and value that no other beats."
-    states, back = (np.zeros(1), np.zeros(1)), []
-    for used, levels in curves:
-        taken = (states[0][:, None] + used).ravel()
-        value = (states[1][:, None] + levels).ravel()
-        fits = np.flatnonzero(taken <= extra * (1 + 1e-12))
-        order = fits[np.lexsort((value[fits], taken[fits]))]
-        least = np.minimum.accumulate(value[order])
-        keep = order[np.append(True, value[order][1:] < least[:-1])]
-        if keep.size > _MOST_STATES:
+def _pairs(curves, extra, price=0.0, most=np.inf):
+    """Pairs of used and value that no other beats, and where each came from: for every layer the
+    pair before and the corner. Pairs that cannot end at `most` or below are dropped.
+    """
+    used, value, back = np.zeros(1), np.zeros(1), []
+    least = [(levels + price * taken).min() for taken, levels in curves]
+    for layer, (corners, levels) in enumerate(curves):
+        if used.size * corners.size > _MOST_STATES:
             raise TooLarge(
-                f"the dynamic program has {keep.size:,} states; use exact=False, or whole sizes",
-                size=int(keep.size),
+                f"the dynamic program has {used.size * corners.size:,} pairs in a layer",
+                size=used.size * corners.size,
                 limit=_MOST_STATES,
             )
-        states = taken[keep], value[keep]
-        back.append(np.divmod(keep, used.size))
-    at, corners = len(states[0]) - 1, []
+        more = (used[:, None] + corners).ravel()
+        total = (value[:, None] + levels).ravel()
+        ends = total + sum(least[layer + 1 :]) - price * (extra - more)
+        fits = np.flatnonzero((more <= extra * (1 + 1e-12)) & (ends <= most * (1 + 1e-9)))
+        order = fits[np.lexsort((total[fits], more[fits]))]
+        best = np.minimum.accumulate(total[order])
+        keep = order[np.append(True, total[order][1:] < best[:-1])]
+        used, value = more[keep], total[keep]
+        back.append(np.divmod(keep, corners.size))
+    return used, value, back
+
+
+def _exactly(curves, extra, price, most):
+    "Corner of each layer in a plan of least value, given a price and the value of some plan."
+    _, value, back = _pairs(curves, extra, price, most)
+    at, corners = len(value) - 1, []
     for before, corner in reversed(back):
         corners.append(int(corner[at]))
         at = int(before[at])
@@ -209,40 +242,40 @@ def pool_values(loads: ArrayLike, extra: int, sizes: ArrayLike = 1) -> np.ndarra
     loads : array_like (layers, m)
         Loads, at least 0.
     extra : int
-        The largest pool, K.
-    sizes : int or array_like of int (layers, m)
-        What a copy takes, whole numbers above 0.
+        The largest pool, K, at most a million; in a unit in which that is so.
+    sizes : float or array_like (m,) or (layers, m)
+        What a copy takes, above 0.
 
     Returns
     -------
     ndarray (K + 1,)
         The lowest sum of latencies with a pool of 0, 1, ..., K.
 
+    Raises
+    ------
+    ValueError
+        When an argument is not such.
+    TooLarge
+        When ``extra`` is above a million, or sizes have no unit in common and too many sums.
+
     Examples
     --------
     >>> pool_values([[1, 1], [0.3, 0]], 2).round(3).tolist()
     [1.3, 1.15, 0.8]
+    >>> pool_values([[12, 6]], 3, sizes=0.7).tolist()
+    [12.0, 6.0, 6.0, 3.0]
     """
-    r = np.asarray(loads, float)
-    s = np.broadcast_to(np.asarray(sizes, float), r.shape)
-    return _on_grid([layer_curve(row, extra, size) for row, size in zip(r, s)], extra)[1]
+    K = whole(extra, "extra")
+    if K > _MOST_COPIES:
+        said = "pool_values has one for each; give extra and sizes in a larger unit"
+        raise TooLarge(f"extra is {K:,}; {said}", size=K, limit=_MOST_COPIES)
+    r, _, given = _checked(loads, K, sizes)
+    s, units, unit = _in_units(given, K)
+    used, value, _ = _pairs(_curves(r, units, s), units)
+    return value[np.searchsorted(used * unit, np.arange(K + 1) * (1 + 1e-12), side="right") - 1]
 
 # %% ../../nbs/experts/25_pools.ipynb #d317b6c2
 #| code-fold: true
-_MOST_COPIES = 1_000_000  # that a budget may hold; a curve has a number for each
-
-
-def _check_room(loads: np.ndarray, extra: float, sizes: np.ndarray) -> None:
-    "Refuse sizes that are not above 0, budgets of too many copies, and sums beyond the floats."
-    if sizes.size and not sizes.min() > 0:
-        raise ValueError(f"sizes holds {sizes.min():g}; every element must be above 0")
-    if sizes.size and extra > _MOST_COPIES * sizes.min():
-        raise ValueError(f"extra is {extra:g}; it must hold at most {_MOST_COPIES:,} copies")
-    with np.errstate(over="ignore"):
-        if not np.isfinite(4 * loads.max(axis=1).sum()):
-            raise ValueError("loads make latencies beyond the largest float")
-
-
 @dataclass(frozen=True, eq=False)
 class PoolPlacement(Result):
     """Whole copies of the experts of layers that share a budget, with a bound.
@@ -260,7 +293,7 @@ class PoolPlacement(Result):
     multiplier : float
         Price of a unit of the budget, for `shared_bound`.
     proved : float
-        A lower bound from elsewhere, the dynamic program; 0 when there is none.
+        A lower bound from elsewhere, as from the dynamic program; 0 when there is none.
     status : Status
         ``"optimal"`` when value and bound agree to 1e-6, relatively.
 
@@ -356,7 +389,7 @@ def place_pool(loads: Any, extra: float, sizes: Any = 1.0, exact: bool = True) -
     sizes : float or array_like (m,) or (layers, m)
         What a copy takes, above 0.
     exact : bool
-        The dynamic program; otherwise hulls, with their bound.
+        The dynamic program; otherwise hulls, with their bound. Sizes may be in any unit.
 
     Returns
     -------
@@ -368,7 +401,8 @@ def place_pool(loads: Any, extra: float, sizes: Any = 1.0, exact: bool = True) -
     ValueError
         When an argument is not such.
     TooLarge
-        When sizes are no whole numbers and the exact answer has too many states.
+        When sizes have no unit in common and the exact answer has too many pairs; the message says
+        how good the hulls' plan is.
 
     Examples
     --------
@@ -376,25 +410,28 @@ def place_pool(loads: Any, extra: float, sizes: Any = 1.0, exact: bool = True) -
     >>> plan.x.tolist(), plan.summary()
     ([[1, 1], [0, 0]], 'value 0.8, bound 0.8, gap 0.00% (optimal)')
     """
-    r, K = check_loads(loads, ndim=2), number(extra, "extra", least=0)
-    given = finite(sizes, "sizes")
-    if given.shape not in ((), r.shape[1:], r.shape):
-        raise ValueError(f"sizes has shape {given.shape}; it must be a number, or {r.shape}")
-    s = np.array(np.broadcast_to(given, r.shape))
-    _check_room(r, K, s)
-    curves = [layer_curve(row, K, size) for row, size in zip(r, s)]
-    corners, multiplier = _by_hulls(curves, K)
-    proved = 0.0
+    r, K, given = _checked(loads, extra, sizes)
+    s, units, unit = _in_units(given, K)
+    curves = _curves(r, units, s)
+    corners, price = _by_hulls(curves, units)
+
+    def reached():
+        return float(sum(levels[c] for (_, levels), c in zip(curves, corners)))
+
+    proved = min(_bound_of(curves, units, price) * (1 - 1e-12), reached())
     if exact:
-        corners = _on_grid(curves, K)[0] if np.all(s == np.rint(s)) else _by_pairs(curves, K)
-        proved = float(sum(levels[c] for (_, levels), c in zip(curves, corners)))
+        try:
+            corners = _exactly(curves, units, price, reached())
+        except TooLarge as error:
+            above = 100 * gap_of(reached(), proved)
+            said = f"exact=False has {reached():.6g}, at most {above:.2g} % from the best"
+            raise TooLarge(f"{error}; {said}", size=error.size, limit=error.limit) from None
+        proved = reached()
     taken = [used[c] for (used, _), c in zip(curves, corners)]
     x = np.array([sized_response(row, u, size) for row, u, size in zip(r, taken, s)])
-    value = float((r / (1 + x)).max(axis=1).sum())
-    bound = max(_bound_of(curves, K, multiplier) * (1 - 1e-12), proved)
-    optimal = gap_of(value, min(bound, value)) <= OPTIMALITY
+    optimal = gap_of(float((r / (1 + x)).max(axis=1).sum()), proved) <= OPTIMALITY
     status = Status.OPTIMAL if optimal else Status.FEASIBLE
-    return PoolPlacement(r, K, s, x, multiplier, proved, status)
+    return PoolPlacement(r, K, given, x, price / unit, proved, status)
 
 # %% ../../nbs/experts/25_pools.ipynb #291cb059
 #| code-fold: true

@@ -979,9 +979,14 @@ def solve(
     if said.unclear and program.cost.any():
         said.outcome = _infeasible_or_unbounded(program, clock)
     found = _told(program, said, clock)
+    if found.status == Outcome.IMPRECISE and begin is not None and program.integer.any():
+        # the solver may hand back the start, where presolve leaves it nothing to do
+        again = solve(program, clock.left(), None, False, tolerance, unit, options)
+        better = again.status == Outcome.OPTIMAL
+        return replace(again if better else found, seconds=clock.spent())
     if found.status == Outcome.IMPRECISE and unit is None and 0 < abs(found.value) < np.inf:
         # the largest cost has hidden the ones that matter
-        again = solve(program, clock.left(), start, False, tolerance, abs(found.value), options)
+        again = solve(program, clock.left(), None, False, tolerance, abs(found.value), options)
         better = again.status == Outcome.OPTIMAL
         found = replace(again if better else found, seconds=clock.spent())
     return found

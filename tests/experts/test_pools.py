@@ -76,23 +76,101 @@ def test_values_of_all_pools():
             assert pool_level(r, max(K, 1e-9), s)[0] <= values[K] * (1 + 1e-9)
 
 
-def test_two_dynamic_programs_agree():
-    """Whole sizes on a grid, and the same sizes in units that are no whole numbers."""
+def test_the_unit_does_not_matter():
+    """Whole sizes, the same in bytes, in a unit of .37, and perturbed so that there is no unit."""
     rng = np.random.default_rng(2)
     for _ in range(cases(200, 15)):
         r, s = rng.exponential(3.0, (4, 5)), rng.integers(1, 4, (4, 5)).astype(float)
         K = int(rng.integers(0, 25))
-        assert np.isclose(place_pool(r, K, s).value, place_pool(r, K * 0.37, s * 0.37).value)
+        plan = place_pool(r, K, s)
+        for unit in (17_300_000.0, 0.37, 2.0**60):
+            same = place_pool(r, K * unit, s * unit)
+            assert same.status == "optimal" and np.isclose(same.value, plan.value, rtol=1e-12)
+            assert np.array_equal(same.x, plan.x)
+            # within the last unit nothing changes
+            assert place_pool(r, (K + 0.99) * unit, s * unit).value == same.value
+        odd = s * (1 - 1e-9 * rng.random(s.shape))
+        assert np.isclose(place_pool(r, K, odd).value, plan.value, rtol=1e-12)
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_bytes(exact):
+    plan = place_pool([[3, 1], [1, 1]], 1e11, 17_300_000, exact)
+    assert plan.status == "optimal" and plan.used.sum() <= 1e11
+    alike = place_pool([[3, 1], [1, 1]], 1e11 // 17_300_000, 1.0, exact)
+    assert np.array_equal(plan.x, alike.x) and plan.multiplier * 17_300_000 == alike.multiplier
+
+
+@pytest.mark.parametrize("seed", range(cases(400, 25)))
+def test_odd_bytes_against_every_placement(seed):
+    rng = np.random.default_rng(seed)
+    r, s = rng.exponential(5.0, (3, 2)), rng.integers(10**7, 3 * 10**7, (3, 2)).astype(float)
+    # a budget that some placement uses to the byte, or one byte less
+    K = float((s * rng.integers(0, 3, s.shape)).sum()) - rng.integers(2)
+    K = min(max(K, 0.0), 9e7)
+    plan = place_pool(r, K, s)
+    assert np.isclose(plan.value, plain(r, s, K), rtol=1e-12) and plan.used.sum() <= K
+    assert plan.status == "optimal"
+
+
+def test_many_odd_bytes():
+    rng = np.random.default_rng(5)
+    r, s = rng.exponential(3.0, (26, 32)), rng.integers(17 * 10**6, 18 * 10**6, (26, 32))
+    plan, fast = (place_pool(r, 26 * 8 * 17.3e6, s, exact) for exact in (True, False))
+    assert plan.status == "optimal" and fast.bound <= plan.value <= fast.value
+    assert np.isclose(place_pool(r, 26 * 8, 1.0).value, plan.value, rtol=0.05)
+
+
+def edges_of(r, K):
+    "Edges of all lower hulls by gain: (rate, length), from scratch, sizes 1."
+    edges = []
+    for row in r:
+        V = np.array([best_level(row, k) for k in range(K + 1)])
+        c = 0
+        while c < K and V[c:].min() < V[c]:
+            rates = (V[c] - V[c + 1 :]) / np.arange(1, K - c + 1)
+            # the steepest, and of equals the longest
+            step = 1 + int(np.flatnonzero(rates >= rates.max() * (1 - 1e-12))[-1])
+            edges.append((rates.max(), step))
+            c += step
+    return sorted(edges, reverse=True)
 
 
 def test_a_plan_of_hulls_is_within_one_edge():
-    rng = np.random.default_rng(3)
+    rng, later, inside = np.random.default_rng(3), 0, 0
     for _ in range(cases(300, 25)):
-        r = rng.exponential(1.0, (20, 16)) ** 2
-        fast = place_pool(r, 100, exact=False)
-        assert fast.value - fast.bound <= r.max() and fast.ratio < 1.1
-        assert fast.value <= sum(best_level(row, 5) for row in r) * (1 + 0.05)
-        assert place_pool(r, 100).value <= sum(best_level(row, 5) for row in r) * (1 + 1e-12)
+        r, K = rng.exponential(1.0, (6, 5)) ** 2, 12
+        fast, value, left, used = place_pool(r, K, exact=False), r.max(axis=1).sum(), K, 0
+        edges = edges_of(r, K)
+        for rate, length in edges:
+            if length > left:
+                break
+            value, left, used = value - rate * length, left - length, used + 1
+        else:
+            continue
+        # the bound is the linear program of the hulls, which takes a part of the edge
+        assert np.isclose(fast.bound, value - rate * left) and np.isclose(fast.multiplier, rate)
+        assert fast.value - fast.bound <= rate * left + 1e-9 and left < length
+        assert fast.value <= value + 1e-9
+        inside += fast.value < value - 1e-9
+        later += any(size <= left for _, size in edges[used:])
+        for price in rate * rng.uniform(0, 3, 5):
+            assert shared_bound(r, K, price) <= fast.bound + 1e-9
+    assert later and inside
+
+
+def test_after_the_first_misfit_hulls_go_on():
+    # edges of 3, 2.75 and .5 a copy, of two copies, two and one: the second does not fit into three
+    plan = place_pool([[12, 12], [11, 11], [1, 0]], 3, exact=False)
+    assert plan.x.tolist() == [[1, 1], [0, 0], [1, 0]] and plan.multiplier == 2.75
+    # the second edge is from 7 to 3.5 with two copies; a corner above it is at 6.9 with one
+    plan = place_pool([[12, 12, 0], [7, 6.9, 0.1]], 3, exact=False)
+    assert plan.x.tolist() == [[1, 1, 0], [1, 0, 0]]
+
+
+def test_rounding_errors_do_not_count_and_sizes_do():
+    assert place_pool([[12, 12, 12]], 0.3, 0.1).x.tolist() == [[1, 1, 1]]
+    assert place_pool([[12, 12]], 2, [1, 1 + 1e-7]).value == 12
 
 
 def test_partition_is_decided():
@@ -129,10 +207,34 @@ def test_bad_input(change, message):
 def test_too_many_states(monkeypatch):
     rng = np.random.default_rng(4)
     r, s = rng.exponential(3.0, (58, 16)), rng.uniform(0.5, 2, (58, 16))
+    plan, fast = place_pool(r, 200.0, s), place_pool(r, 200.0, s, exact=False)
+    assert plan.status == "optimal" and fast.bound <= plan.value <= fast.value
     monkeypatch.setattr(pools, "_MOST_STATES", 100)
-    with pytest.raises(TooLarge, match="exact=False"):
+    with pytest.raises(TooLarge, match=f"exact=False has {fast.value:.6g}, at most") as error:
         place_pool(r, 200.0, s)
-    assert place_pool(r, 200.0, s, exact=False).ratio < 1.01
+    assert error.value.limit == 100 < error.value.size
+
+
+def test_values_in_units_that_are_not_whole():
+    rng = np.random.default_rng(6)
+    for case in range(cases(200, 25)):
+        r, s = rng.integers(0, 20, (2, 2)).astype(float), np.full((2, 2), 0.7)
+        if case % 2:
+            s = rng.choice([0.7, 1.4, 1.1, 1.7], (2, 2))
+        values = pool_values(r, 6, s)
+        assert np.allclose(values, [plain(r, s, K) for K in range(7)])
+    assert pool_values([[12, 6]], 3, 0.7).tolist() == [12, 6, 6, 3]
+    assert pool_values([[12, 6]], 20, 10.0)[[9, 10, 19, 20]].tolist() == [12, 6, 6, 6]
+    with pytest.raises(TooLarge, match="larger unit"):
+        pool_values([[12, 6]], 10**9, 17_300_000)
+    for more, words in (({"extra": 1.5}, "extra"), ({"sizes": 0}, "sizes"), ({"extra": -1}, "ext")):
+        with pytest.raises(ValueError, match=words):
+            pool_values(**({"loads": [[12, 6]], "extra": 3} | more))
+
+
+def test_a_bound_needs_a_price():
+    with pytest.raises(ValueError, match="multiplier is -1"):
+        shared_bound([[12, 6]], 3, -1)
 
 
 def test_a_placement_refuses():

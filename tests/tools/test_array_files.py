@@ -298,7 +298,7 @@ def test_without_torch_its_files_are_refused_with_a_way_out(tmp_path, monkeypatc
         archive.writestr("archive/data.pkl", b"\x80\x02}q\x00.")
     (tmp_path / "b.pt").write_bytes(b"\x80\x02}q\x00.")
     for name in ("a.pt", "b.pt"):
-        with pytest.raises(ValueError, match=r"serving-or\[torch\]"):
+        with pytest.raises(ValueError, match=r"serving-or\[engines\]"):
             read_arrays(tmp_path / name)
 
 

@@ -438,6 +438,17 @@ def test_start():
             solve(p, start=start)
 
 
+def test_a_start_does_not_come_back_as_the_optimum():
+    "Where presolve leaves nothing, HiGHS 1.16 returns its start: of these three in any case."
+    for seed in (1770, 1894, 2801, *range(CASES // 4)):
+        p = drawn(seed, True, False)
+        best = solve(p)
+        worst = solve(replace(p, cost=-p.cost))
+        if best.status == worst.status == "optimal":
+            found = solve(p, start=worst.x)
+            assert found.status == "optimal" and found.value == pytest.approx(best.value, abs=1e-9)
+
+
 @pytest.mark.parametrize(
     "changes, said",
     [
