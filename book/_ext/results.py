@@ -122,11 +122,12 @@ def blocks(text):
 
 def statements(page, nb):
     "The theorems of a chapter, with whether they have a proof."
-    found, last = [], None
-    for cell in nb.cells:
-        for kind, title, options, said, before in blocks(cell.source) if is_text(cell) else ():
+    found = []
+    for cell in filter(is_text, nb.cells):
+        last = None
+        for kind, title, options, said, before in blocks(cell.source):
             if kind == "proof":
-                named = PROVES.match(said or title)
+                named = PROVES.match(said)
                 proved = [s for s in found if named and s.label == named[1]]
                 if not named and last and not before:
                     proved = [last]
@@ -139,8 +140,6 @@ def statements(page, nb):
                 label, marks = options.get("label", ""), options.get("class", "").split()
                 last = Statement(page, kind, title, label, marks, [*filter(None, words)], keys)
                 found.append(last)
-        if not is_text(cell):
-            last = None
     return found
 
 
