@@ -19,7 +19,7 @@ CHAPTERS = SERVING_OR_BOOK=1 python book/_ext/run_notebooks.py $(WORKERS)
 # Jupyter starts the kernel of the environment that is first on PATH.
 export PATH := $(BIN):$(PATH)
 
-.PHONY: help book test lint test-long new bench house picture serve package lock lock-oldest clean clients swarm
+.PHONY: help book test lint test-long new bench house picture serve package lock lock-oldest clean clients swarm links outside dist
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*##/\t/'
@@ -28,10 +28,16 @@ book: $(HTML)/.built  ## build the book in book/_build/html (PYODIDE=folder: no 
 	@echo "The book is $(CURDIR)/$(HTML)/index.html (make serve shows it)"
 
 # live.json changes with any file of the package, and only then.
-$(HTML)/.built: $(LIVE)/live.json _toc.yml $(PAGES)
+$(HTML)/.built: $(LIVE)/live.json _toc.yml bench/results.json $(PAGES)
 	$(CHAPTERS)
 	SERVING_OR_BOOK=1 jupyter-book build . --all -W --keep-going --quiet --config book/_config.yml --path-output book
 	touch $@
+
+links: book  ## every link of the built book: counts, and the dead ones
+	python book/_ext/links.py $(HTML)
+
+outside: book  ## ask the sites that the book links to whether they answer
+	python book/_ext/links.py $(HTML) --ask
 
 test: lint  ## check the style, run every notebook, then tests/ (WORKERS=4: on four cores)
 	$(CHAPTERS)
@@ -93,6 +99,11 @@ bench: package $(VENV)/bench-ready  ## measure against named peers (ONLY=experts
 $(VENV)/bench-ready: $(VENV)/ready
 	python -m pip install -q --disable-pip-version-check -c $(LOCK) --no-build-isolation -e '.[bench]'
 	touch $@
+
+dist: package  ## wheel and sdist in dist/: built, checked, installed and tried in an empty folder
+	python .ci/dist.py build dist
+	python .ci/dist.py check dist
+	CONSTRAINTS=$(LOCK) python .ci/dist.py try dist
 
 house: package  ## who imports whom, and how large each module is
 	@python book/_ext/house.py
