@@ -28,7 +28,7 @@ book: $(HTML)/.built  ## build the book in book/_build/html (PYODIDE=folder: no 
 	@echo "The book is $(CURDIR)/$(HTML)/index.html (make serve shows it)"
 
 # live.json changes with any file of the package, and only then.
-$(HTML)/.built: $(LIVE)/live.json _toc.yml $(PAGES)
+$(HTML)/.built: $(LIVE)/live.json _toc.yml bench/results.json $(PAGES)
 	$(CHAPTERS)
 	SERVING_OR_BOOK=1 jupyter-book build . --all -W --keep-going --quiet --config book/_config.yml --path-output book
 	python book/_ext/lite.py $(HTML) $(PYODIDE)

@@ -113,6 +113,12 @@ def digest(modules, own=""):
     return h.hexdigest()[:12]
 
 
+def of_files(names=""):
+    "A short hash of the files that a page reads, `#| reads: bench/results.json`, from the root."
+    read = b"".join((ROOT / name).read_bytes() for name in names.split())
+    return hashlib.sha256(read).hexdigest()[:12] if names else ""
+
+
 def chapter_of(module):
     "The page of a module's chapter, or None."
     part, _, name = module.removeprefix(f"{PACKAGE}.").partition(".")
@@ -189,7 +195,8 @@ def read_notebook(text):
     module_imports.cache_clear()
     sources = [cell.source for cell in code]
     own = [value for name, value in split_directives(sources[0])[0] if name == "default_exp"]
-    stamp = digest(dependencies(sources), *own)
+    reads = [value for name, value in split_directives(sources[0])[0] if name == "reads"]
+    stamp = digest(dependencies(sources), *own) + of_files(*reads)
     for cell in code:
         directives, cell.source = split_directives(cell.source)
         tags = cell.metadata.setdefault("tags", [])
@@ -260,6 +267,7 @@ def setup(app):
     app.connect("config-inited", without_thebe)
     app.connect("config-inited", add_static)
     app.connect("build-finished", add_formulas)
-    for other in ("folds", "captions", "chapter_numbers", "reference", "pages", "front", "launch"):
+    others = ("folds", "captions", "chapter_numbers", "reference", "pages", "front", "results")
+    for other in (*others, "launch"):
         app.setup_extension(other)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
