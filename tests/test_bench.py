@@ -83,6 +83,14 @@ def test_a_file_comes_back_as_it_was(tmp_path):
     assert json.loads(path.read_text("utf-8"))["format"] == 1
 
 
+def test_what_could_not_be_read_again_is_not_written(tmp_path):
+    path = tmp_path / "bench.json"
+    _results.save(results(part=a_part(a_row())), path)
+    with pytest.raises(BadFile, match="line"):
+        _results.save(results(part=a_part(replace(a_row(), line=3.0))), path)
+    assert _results.load(path) == results(part=a_part(a_row()))
+
+
 MISTAKES = {
     "unlike rounds": lambda p: p["rows"][0]["peers"].update(peer=[1.0]),
     "negative": lambda p: p["rows"][0].update(ours=[-1.0, 1.0, 1.0]),
@@ -248,7 +256,7 @@ def shown():
 
 
 def test_the_committed_file_has_every_part():
-    assert {*shown().parts} <= {*benchmarks()}
+    assert [*shown().parts] == benchmarks()
     for name, part in shown().parts.items():
         assert part.rows and part.load_before and part.versions["numpy"], name
 
@@ -275,6 +283,8 @@ def test_what_is_said_of_speed_is_measured(claim):
 def test_a_claim_that_is_not_borne_out_is_told(monkeypatch):
     claim = _claims.Claim("README.md", "serving_or", lambda f: False)
     gone = _claims.Claim("README.md", "a thousand times faster than light", lambda f: True)
-    monkeypatch.setattr(_claims, "CLAIMS", (claim, gone))
+    none = _claims.Claim("README.md", "serving_or", lambda f: f.ours("part", "case") > 0)
+    monkeypatch.setattr(_claims, "CLAIMS", (claim, gone, none))
     told = _claims.wrong(results(), ROOT)
     assert "says what is not so" in told[0] and "no longer says" in told[1]
+    assert "nothing in the file on 'part'" in told[2]
