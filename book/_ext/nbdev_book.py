@@ -284,6 +284,6 @@ def setup(app):
     app.connect("config-inited", add_static)
     app.connect("build-finished", add_formulas)
     app.connect("build-finished", complete_downloads)
-    for other in ("folds", "captions", "chapter_numbers", "reference", "pages", "front"):
+    for other in ("folds", "captions", "chapter_numbers", "reference", "pages", "front", "results"):
         app.setup_extension(other)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
