@@ -37,7 +37,8 @@ setup(
     python_requires=f">={cfg['min_python']}",
     install_requires=cfg["requirements"].split(),
     extras_require={
-        extra: cfg[f"{extra}_requirements"].split() for extra in ("fast", "engines", "cluster", "dev", "bench")
+        extra: cfg[f"{extra}_requirements"].split()
+        for extra in ("fast", "engines", "cluster", "dev", "bench")
     },
     entry_points={
         "nbdev": [f"{cfg['lib_path']}={cfg['lib_path']}._modidx:d"],

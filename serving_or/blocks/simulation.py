@@ -1261,7 +1261,8 @@ def simulate(
     BadPlan
         When the placement does not fit, or the router returns no chain of it.
     ValueError
-        When arrivals are in another unit of time or of clients that do not exist.
+        When arrivals are in another unit of time or of clients that do not exist, or so late that
+        a token's time cannot be told from nothing beside them.
 
     Examples
     --------
@@ -1272,6 +1273,7 @@ def simulate(
     """
     changes = _changes(cluster, placement, churn)
     of_the_cluster(cluster, arrivals)
+    _told_apart(cluster, arrivals)
     if lengths is None:
         lengths = Lengths(max(int(arrivals.tokens.max(initial=1)), 1))
     slopes_fit(cluster, lengths, int(arrivals.prompt.min()) if len(arrivals) else 0)
@@ -1343,6 +1345,22 @@ def of_the_cluster(cluster: Cluster, arrivals: Arrivals) -> None:
         raise ValueError(
             f"client[{i}] is {arrivals.client[i]}; the cluster has clients 0 to {C - 1}"
         )
+
+
+def _told_apart(cluster: Cluster, arrivals: Arrivals) -> None:
+    "Refuses arrivals so late that a token's time is lost in a float beside them."
+    late = float(arrivals.arrival.max(initial=0.0))
+    least = float(cluster.rtt.min(initial=np.inf) + cluster.tau.min(initial=np.inf))
+    if 0 < LEAST_SHARE * least < np.spacing(late):
+        unit = cluster.time_unit
+        raise ValueError(
+            f"arrivals end at {late:.6g} {unit}, where numbers are {np.spacing(late):.3g} {unit}"
+            f" apart, and a token may take {least:.6g}; take a larger rate, or fewer requests"
+        )
+
+
+# what a time may be off, as a share of the least time of a token
+LEAST_SHARE = 0.01
 
 
 def slopes_fit(cluster: Cluster, lengths: Lengths, shortest: float) -> None:

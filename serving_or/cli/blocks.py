@@ -366,6 +366,17 @@ def _arrivals(clients: int, trace: str | None, rate: float | None, count: int | 
     many = 1000 if count is None else count
     return Arrivals.poisson(rate, many, clients=clients, seed=seed, **more)
 
+
+def _longest(arrivals: Arrivals) -> int:
+    "Tokens of the longest request, for which the caches are then taken."
+    most = max(int(arrivals.tokens.max(initial=1)), 1)
+    log.warning(
+        "tokens is not given: the caches of the plan are taken to be for the %d tokens of the"
+        " longest request; give --tokens as in the cluster's file",
+        most,
+    )
+    return most
+
 # %% ../../nbs/cli/03_blocks.ipynb #7f03c265
 def blocks_simulate(
     plan: Path,
@@ -397,12 +408,14 @@ def blocks_simulate(
     count : int
         Requests: 1000, or all of the trace, when not given.
     prompt : int
-        Tokens of each prompt, without --trace.
+        Tokens of each prompt, without --trace: what it takes of the caches. A first token takes the
+        time in the cluster's file, however long the prompt is.
     generate : int
         Tokens that each request generates, without --trace.
     tokens : int
-        Tokens for which the cluster's file reserves a cache; those of the longest request when not
-        given.
+        Tokens for which the cluster's file reserves a cache. When not given, those of the longest
+        request, with a warning: then longer requests make the caches hold more tokens, and not
+        fewer requests.
     router : {"waiting", "exact", "fastest", "room", "petals"}
         Who takes which chain: the least sum of times and waits (WS-RR), the one on which it ends
         first, the fastest whoever waits, the fastest that has room now, the one that PETALS'
@@ -422,11 +435,10 @@ def blocks_simulate(
 
     Examples
     --------
-    $ serving-or blocks simulate plan.json --rate 0.5
+    $ serving-or blocks simulate plan.json --rate 0.5 --tokens 148
     """
     read, _ = _read_plan(plan)
     known: dict[str, Any] = dict(seed=seed, drop_empty=drop_empty)
-    lengths = None if tokens is None else Lengths(whole(tokens, "tokens", least=1))
     if trace is None:
         known |= {
             "prompt": whole(prompt, "prompt", least=0),
@@ -434,5 +446,6 @@ def blocks_simulate(
             "time_unit": read.cluster.time_unit,
         }
     arrivals = _arrivals(len(read.cluster.clients), trace, rate, count, **known)
-    more: dict[str, Any] = dict(lengths=lengths, reject=reject, verbose=verbose)
+    many = whole(tokens, "tokens", least=1) if tokens is not None else _longest(arrivals)
+    more: dict[str, Any] = dict(lengths=Lengths(many), reject=reject, verbose=verbose)
     return simulate(read.cluster, read.placement, arrivals, ROUTERS[router](), **more)

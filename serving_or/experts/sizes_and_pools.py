@@ -8,6 +8,7 @@ __all__ = ['ExpertPool', 'elastic_factor', 'swing', 'pooled_step', 'pool_level',
 
 # %% ../../nbs/experts/22_sizes_and_pools.ipynb #d2b39512
 #| code-fold: true
+from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
 from heapq import heapify, heapreplace
@@ -19,7 +20,7 @@ from numpy.typing import ArrayLike
 from .certificate import tangents, work_step
 from .model import check_loads
 from .regularized_greedy import RegularizedGreedy, ReverseEntropy
-from .rounding import Hysteresis
+from .rounding import Credit, Hysteresis, Threshold
 from serving_or.tools.answers import (
     ROUNDING,
     Array,
@@ -455,13 +456,66 @@ def sized_response(loads: ArrayLike, extra: float, sizes: ArrayLike = 1.0) -> np
     return x
 
 # %% ../../nbs/experts/22_sizes_and_pools.ipynb #5b898128
-_NEAR = 1e-9  # of a copy; 2.9999999999 is 3
+_NEAR = 1e-9  # of a latency or a budget; nearer is the same
 
 
+def _covered(X, a, x, s, extra):
+    "At least the targets: copies above them go, first where most is above the path, until it fits."
+    X = np.maximum(X, a)
+    over = float((s * X).sum()) - extra
+    for e in np.argsort(-(X - x), axis=None, kind="stable"):
+        if over <= 0:
+            break
+        e = np.unravel_index(e, X.shape)
+        gone = min(int(X[e] - a[e]), int(np.ceil(over / s[e])))
+        X[e] -= gone
+        over -= gone * s[e]
+    return X
+
+
+def _with_room(r, x, X, a, s, extra, size):
+    "The copies that stay when donors have made room for one of this size, or None."
+    X, room = X.copy(), extra - float((s * X).sum())
+    slow = (r / (1 + X)).max(axis=1, keepdims=True)
+    while room < size:
+        # an expert with one copy fewer works at r / X
+        gives = (X > a) & (r < slow * X * (1 - _NEAR))
+        if not gives.any():
+            return None
+        e = np.unravel_index(np.argmax(np.where(gives, X - x, -np.inf)), X.shape)
+        X[e] -= 1
+        room += s[e]
+    return X
+
+
+def _mended(r, x, X, a, s, w, extra, credit):
+    "Copies and credit after the copies that the credit pays for."
+    aim = (r / (1 + x)).max(axis=1)
+    while True:
+        at = r / (1 + X)
+        lost, slowest = at.max(axis=1) - aim, at.argmax(axis=1)
+        for layer in np.argsort(-lost, kind="stable"):
+            e = layer, slowest[layer]
+            late = lost[layer] > _NEAR * aim[layer]
+            given = _with_room(r, x, X, a, s, extra, s[e]) if late and w[e] <= credit else None
+            if given is not None:
+                given[e] += 1
+                X, credit = given, credit - w[e]
+                break
+        else:
+            return X, credit
+
+# %% ../../nbs/experts/22_sizes_and_pools.ipynb #36e48500
 def round_copies(
-    path: ArrayLike, start: ArrayLike, extra: float, sizes: ArrayLike = 1.0, width: float = 2.0
+    path: ArrayLike,
+    start: ArrayLike,
+    extra: float,
+    sizes: ArrayLike = 1.0,
+    rounding: Any = None,
+    loads: Any = None,
+    move_price: ArrayLike = 2.0,
 ) -> np.ndarray:
-    """A fractional path in whole copies, by hysteresis: latency at most ``1 + width`` times.
+    """A fractional path in whole copies.
 
     Parameters
     ----------
@@ -473,34 +527,52 @@ def round_copies(
         What the copies may take.
     sizes : float or array_like (...)
         What a copy takes.
-    width : float
-        Width of the band of `Hysteresis`, above 1 and at most 2.
+    rounding : Hysteresis, Threshold or Credit, optional
+        Which targets, and whether losses pay for copies; ``Hysteresis()`` when not given. It is not
+        changed.
+    loads : array_like (T, ...), optional
+        Loads in each step, for `Credit`.
+    move_price : float or array_like (...)
+        Price of a copy, for `Credit`.
 
     Returns
     -------
     ndarray of int (T, ...)
-        Within the budget. Moves cost at most ``1 / (width - 1)`` times those of the path, whatever
-        the prices.
+        Within the budget.
+
+    Raises
+    ------
+    ValueError
+        When thresholds are given that are not one for each expert or layer.
+
+    Notes
+    -----
+    Input is not checked here; `run_pool` does.
 
     Examples
     --------
     >>> round_copies([[1.5, 1.0], [4.0, 0.0]], [2, 1], 4, sizes=[1, 2]).tolist()
     [[2, 1], [2, 1]]
     """
-    path = np.asarray(path, float)
-    x0 = np.asarray(start, np.intp)
-    s = np.array(np.broadcast_to(np.asarray(sizes, float), x0.shape)).ravel()
-    a = X = x0.ravel()
-    answer, slack = [], 1e-9 * (extra + s.sum())
-    for x in path.reshape(len(path), x0.size):
-        a = np.clip(a, np.ceil(x - width - _NEAR), np.floor(x + _NEAR)).astype(np.intp)
-        X = np.maximum(X, a)
-        over = s @ X - extra
-        while over > slack:
-            # from where most is left over
-            i = int(np.argmax(np.where(X > a, X - x, -np.inf)))
-            X[i], over = X[i] - 1, over - s[i]
-        answer.append(X.copy())
+    path, x0 = np.asarray(path, float), np.atleast_2d(np.asarray(start, np.intp))
+    s, w = (np.array(np.broadcast_to(v, np.shape(start))) for v in (sizes, move_price))
+    s, w = s.reshape(x0.shape).astype(float), w.reshape(x0.shape).astype(float)
+    rule, X, credit = copy(Hysteresis() if rounding is None else rounding), x0, 0.0
+    rule.a = x0
+    if isinstance(rule, Threshold):
+        rule.drawn = rule._draw(x0.shape)
+        if rule.drawn.shape != x0.shape:
+            raise ValueError(f"theta is for {rule.drawn.shape} experts; there are {x0.shape}")
+    answer, most = [], extra + _NEAR * (extra + s.sum())
+    for t, x in enumerate(path.reshape(len(path), *x0.shape)):
+        rule.a = rule.targets(x)
+        X = _covered(X, rule.a, x, s, most)
+        if isinstance(rule, Credit):
+            r = np.asarray(loads[t], float).reshape(x0.shape)
+            lost = ((r / (1 + X)).max(axis=1) - (r / (1 + x)).max(axis=1)).clip(0).sum()
+            credit = min(credit, w.max()) + rule.alpha * lost
+            X, credit = _mended(r, x, X, rule.a, s, w, most, credit)
+        answer.append(X)
     return np.array(answer, np.intp).reshape(path.shape)
 
 # %% ../../nbs/experts/22_sizes_and_pools.ipynb #03d8a7bd
@@ -713,8 +785,8 @@ def run_pool(
     policy : RegularizedGreedy or ReverseEntropy, optional
         Whose entropy and eta are used; ``ReverseEntropy()``, within twice any schedule, when not
         given.
-    rounding : Hysteresis, optional
-        Whole copies, by its band; the start must be whole.
+    rounding : Hysteresis, Threshold or Credit, optional
+        Whole copies, by its targets; the start must be whole.
     certify : bool
         Whether to compute `pool_certificate`, which takes most of the time; without it the bound is
         the sum of the water levels.
@@ -739,8 +811,9 @@ def run_pool(
     policy = ReverseEntropy() if policy is None else policy
     if not isinstance(policy, RegularizedGreedy | ReverseEntropy):
         raise ValueError(f"policy is {policy!r}; it must be a RegularizedGreedy or ReverseEntropy")
-    if not (rounding is None or isinstance(rounding, Hysteresis)):
-        raise ValueError(f"rounding is {rounding!r}; it must be a Hysteresis or None")
+    if not (rounding is None or isinstance(rounding, Hysteresis | Threshold)):
+        must = "it must be a Hysteresis, a Threshold, a Credit or None"
+        raise ValueError(f"rounding is {rounding!r}; {must}")
     if rounding is not None and np.any(pool.start != np.rint(pool.start)):
         raise ValueError("start has parts of copies; a rounding must begin at whole ones")
     reverse, x, path = isinstance(policy, ReverseEntropy), pool.start, np.empty(pool.loads.shape)
@@ -748,7 +821,8 @@ def run_pool(
         x = pooled_step(r, x, pool.extra, pool.sizes, pool.move_price, policy.eta, reverse)
         path[t] = x
     if rounding is not None:
-        path = round_copies(path, pool.start, pool.extra, pool.sizes, rounding.width)
+        given = pool.extra, pool.sizes, rounding, pool.loads, pool.move_price
+        path = round_copies(path, pool.start, *given)
     if certify:
         return PoolSchedule(pool, path, pool_certificate(pool, verbose))
     return PoolSchedule(pool, path, _water_bounds(pool))

@@ -8,6 +8,7 @@ from time import process_time
 import numpy as np
 import pytest
 
+from serving_or.blocks import churn
 from serving_or.blocks.churn import (
     Event,
     RepairedPlan,
@@ -522,3 +523,65 @@ def test_a_missing_block_is_paid_once_in_the_bound(monkeypatch):
     joined = Cluster(1, 1, 1, [2, 9], [5, 25], [5, 5], servers=["A", "B"])
     answer = repair(plan, ["X"], joined, 100.0, time_limit=0.5)
     assert (answer.value, answer.bound) == (130, 110) and answer.status != "optimal"
+
+
+# The moves
+
+
+def test_every_move_is_a_span_or_none_of_one_server():
+    c = Cluster(3, 2, 1, [9, 6, 2], [1, 1, 1], [1, 1, 1])
+    spans = [(0, 1, 0), (0, 1, 1), (0, 2, 1), (0, 3, 1), (0, 1, 2), (0, 2, 2), (0, 1, 3)]
+    assert sorted(churn.every_move(c)) == sorted(
+        [*spans, (1, 1, 0), (1, 1, 1), (1, 2, 1), (1, 3, 1), (1, 1, 2), (1, 2, 2), (2, 1, 0)]
+    )
+
+
+def test_a_move_stops_with_the_clock_and_a_greedy_task_needs_no_program(monkeypatch):
+    plan = sweep(THREE, 2)
+    task = _Task(THREE, plan.placement, plan.requests, 0.0, 0, Clock(0))
+    now = churn._Answer(np.inf, plan.placement, [], "route")
+    moves = iter(list(churn.every_move(THREE)))
+    assert churn.best_move(task, now, moves) is None and len(list(moves)) > 5
+    told = [after_a_loss(name, 1) for name in "ABE"]
+    monkeypatch.setattr(churn, "exact_chains", None)
+    assert [after_a_loss(name, 1) for name in "ABE"] == told
+
+
+def test_offers_are_ranked_by_what_they_save_beside_what_is_held_now(monkeypatch):
+    "Multipliers and spans' values at random; every net value again, one by one."
+    rng = np.random.default_rng(13)
+    for _ in range(20):
+        c = Cluster(4, 2, 1, [9, 9, 7], [1, 2, 3], [1, 2, 3])
+        held, now = random_placement(rng, c), random_placement(rng, c)
+        if not now.m.all():
+            continue
+        R, price, rent = 3, float(rng.choice([0.5, 4.0])), rng.integers(0, 9, 3).astype(float)
+        values = {}
+
+        def worth(cluster, j, togo, demand, values=values, c=c):
+            spans = [(a, m) for k, a, m in churn.every_move(c) if k == j and m]
+            values[j] = rng.integers(0, 50, len(spans)).astype(float)
+            return np.array([(*s, v) for s, v in zip(spans, values[j])])
+
+        monkeypatch.setattr(churn, "worth", worth)
+        monkeypatch.setattr(churn, "prices_of", lambda *_, rent=rent: (0.0, None, rent))
+        offers = churn._offers(_Task(c, held, np.array([R]), price, 0, Clock()), now)
+        loads_of = lambda j, a, m: len(
+            blocks_of((a, a + m)) - blocks_of((int(held.a[j]), int(held.e[j])))
+        )
+        nets = {}
+        for j in range(3):
+            spans = [(a, m) for k, a, m in churn.every_move(c) if k == j and m]
+            lost = rent[j] * min(c.slots(now.m)[j], R * now.m[j])
+            before = loads_of(j, int(now.a[j]), int(now.m[j]))
+            for (a, m), v in [((1, 0), 0.0), *zip(spans, values[j])]:
+                nets[j, a, m] = v - lost - R * price * (loads_of(j, a, m) - before)
+        assert [nets[o] for o in offers] == sorted(nets.values(), reverse=True)[: len(offers)]
+
+
+def test_where_domains_may_fail_equal_servers_change_names_within_one():
+    c = Cluster(2, 1, 1, [9] * 4, [1] * 4, [1] * 4, domain=["n", "n", "s", "s"])
+    before, after = Placement([1, 1, 2, 2], [1] * 4), Placement([2, 1, 1, 2], [1] * 4)
+    assert reloads(before, renamed(c, before, after)).sum() == 0
+    apart = renamed(c, before, after, apart=True)
+    assert sorted(apart.a[:2]) == sorted(after.a[:2]) and sorted(apart.a[2:]) == sorted(after.a[2:])

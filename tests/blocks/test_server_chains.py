@@ -20,7 +20,7 @@ from serving_or.blocks.server_chains import (
     place_chains,
     plan_chains,
 )
-from serving_or.blocks.simulation import Arrivals, WithRoom, simulate
+from serving_or.blocks.simulation import Arrivals, Lengths, WithRoom, simulate
 from serving_or.fleet.staffing import Queue, erlang_c
 from tests.long import cases
 
@@ -471,3 +471,42 @@ def test_too_little_is_said():
         place_chains(c, None, 1000)
     with pytest.raises(TooLarge, match="places"):
         allocate_caches(Cluster(1, 1, 1e-12, [3], [1], [1]), Placement([1], [1]))
+
+
+def test_a_chain_ends_with_what_is_missing():
+    # 10 + 2 * 10 and 5 + 1 * 15: the second server holds two blocks and runs one
+    c = Cluster(3, 1, 0.1, memory=[2.3, 2.3], tau=[10, 15], rtt=[10, 5])
+    assert place_chains(c, 1000 / 50, 1, output=1, load=1.0).m.tolist() == [2, 2]
+    with pytest.raises(NotFound, match="carry 20 requests/s"):
+        place_chains(c, 21, 1, output=1, load=1.0)
+
+
+def test_a_rate_that_is_just_carried_opens_no_other_chain():
+    # 125 ms, so 8 requests a second
+    c = Cluster(1, 1, 1, memory=[2, 2], tau=[25, 25], rtt=[100, 100])
+    assert place_chains(c, 8, 1, output=1, load=1.0).m.tolist() == [1, 0]
+    assert place_chains(c, 8.01, 1, output=1, load=1.0).m.tolist() == [1, 1]
+
+
+def test_of_designs_with_the_same_chains_the_largest_is_told():
+    assert plan_chains(Cluster(1, 1, 1, [9], [1], [1]), 1, output=1).design == 8
+
+
+def test_a_server_that_one_client_does_not_reach_is_in_no_placed_chain():
+    c = Cluster(1, 1, 1, [3, 3], [1, 1], [[1, 9], [np.inf, 1]])
+    assert place_chains(c, None, 1, output=1).m.tolist() == [0, 1]
+
+
+def test_a_request_that_no_chain_of_the_list_could_hold_takes_another():
+    "The list fills X's two slots with the two fast seconds, which have one each; a long one has Y."
+    c = Cluster(2, 1, 1, memory=[3, 2, 2, 3], tau=[1] * 4, rtt=[1, 1, 1, 9])
+    held = Placement([1, 2, 2, 2], [1, 1, 1, 1])
+    listed = [chain.servers for chain in allocate_caches(c, held, 1).chains]
+    assert listed == [(0, 1), (0, 2)]
+    run = simulate(c, held, Arrivals([0], 1, 1), JoinFastestFree(1), lengths=Lengths(1))
+    assert run.end.tolist() == [12]
+
+
+def test_states_are_counted_before_they_are_listed():
+    with pytest.raises(TooLarge, match="40401 states"):
+        ChainQueue(1, [1, 2], [200, 200]).exact()

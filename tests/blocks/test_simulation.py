@@ -577,3 +577,12 @@ def test_a_burst_that_passes_is_not_called_unstable():
     # on the whole the wait rises, but at the end it is gone
     assert growth > (run.total - run.wait).mean() and not run.wait[-20:].any()
     assert not run.unstable
+
+
+def test_arrivals_so_late_that_a_token_is_lost_beside_them_are_refused():
+    c = Cluster(1, 1, 1, memory=[3], tau=[1], rtt=[1])
+    held, at = Placement([1], [1]), Arrivals([0, 2**40], 1, 1)
+    assert simulate(c, held, at).total.tolist() == [2, 2]
+    for late in (2.0**60, 1e300):
+        with pytest.raises(ValueError, match="take a larger rate, or fewer requests"):
+            simulate(c, held, Arrivals([0, late], 1, 1))

@@ -220,13 +220,23 @@ def test_the_cluster_as_it_is_now(folder):
 # A simulation
 
 
-def test_a_simulation_is_the_door(folder):
+def test_a_simulation_is_the_door(folder, caplog):
     done = run("simulate small.json --rate 2 --count 50 --seed 3 -o run.json")
     felt, plan = Run.load("run.json"), Plan.load("small.json")
     assert done.exit_code == 0 and done.stdout == felt.summary() + "\n"
     same = Arrivals.poisson(2, 50, clients=1, seed=3)
     assert felt == simulate(plan.cluster, plan.placement, same, WaitingPenalised())
     assert loaded(run("simulate small.json --rate 2 --count 50 --seed 3 --json").stdout) == felt
+    # the caches are of what the file says, and not of what comes
+    told = "for the 148 tokens of the longest request; give --tokens"
+    assert told in caplog.text
+    caplog.clear()
+    short = run("simulate small.json --rate 2 --count 50 --seed 3 --tokens 148")
+    assert short.stdout == done.stdout and not caplog.text
+    line = "simulate small.json --rate 2 --count 50 --seed 3 --prompt 60"
+    assert run(line).stdout == done.stdout and "for the 188 tokens" in caplog.text
+    # said, it is another thing: no request of 188 tokens fits, or it waits
+    assert run(f"{line} --tokens 148").stdout != done.stdout
 
 
 def test_every_router_meets_the_same_requests(folder):
@@ -301,6 +311,7 @@ ODD = [
         ("simulate plan.json", 2, "--rate is not given"),
         ("simulate plan.json --rate 0", 2, "--rate"),
         ("simulate plan.json --rate nan", 2, "--rate"),
+        ("simulate plan.json --rate 1e-300", 2, "arrivals end at 1.02"),
         ("simulate plan.json --rate 1 --count -1", 2, "--count"),
         ("simulate plan.json --rate 1 --generate 0", 2, "--generate"),
         ("simulate plan.json --rate 1 --prompt -1", 2, "--prompt"),
