@@ -195,6 +195,11 @@ class Table(Record):
                 )
         super().__post_init__()
 
+    @property
+    def faults(self) -> tuple[str, ...]:
+        "The errors of the cells that failed; a command that has some ends with 1."
+        return tuple(self.failed[i] for i in sorted(self.failed))
+
     def summary(self) -> str:
         "Axes, cells, and the first failure."
         axes = " × ".join(f"{len(v)} {name}" for name, v in self.grid.axes.items())
