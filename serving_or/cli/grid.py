@@ -42,7 +42,7 @@ from serving_or.tools.data import (
 )
 from ..tools.files import Entries, Number, OneOf, Whole, fit, load, schema
 from ..tools.generators import KINDS, trace
-from ..tools.sweeps import Grid, Table, fill
+from ..tools.sweeps import Grid, SweepTable, fill
 
 # %% ../../nbs/cli/05_grid.ipynb #7d56f614
 #| code-fold: false
@@ -356,7 +356,7 @@ def sweep_run(
     workers: int = 1,
     scheduler: str | None = None,
     verbose: bool = False,
-) -> Table:
+) -> SweepTable:
     """Fill the table of an experiment; a run that was stopped goes on where it was.
 
     Ends with 1 when a cell failed; the others stand in the table.
@@ -377,7 +377,7 @@ def sweep_run(
 
     Returns
     -------
-    Table
+    SweepTable
 
     Examples
     --------

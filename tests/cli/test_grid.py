@@ -19,7 +19,7 @@ from serving_or.tools.answers import Record
 from serving_or.tools.data import load_experts, load_requests
 from serving_or.tools.files import BadFile
 from serving_or.tools.generators import trace
-from serving_or.tools.sweeps import Table
+from serving_or.tools.sweeps import SweepTable
 from tests.tree import ROOT
 
 SMALL = """
@@ -104,7 +104,7 @@ def test_from_a_sample_to_a_table(tmp_path):
     done = call("sweep", path, "--out", out)
     assert done.exit_code == 0 and done.stdout.startswith("16 cells"), done.stderr
     table = Record.load(out / "table.json")
-    assert isinstance(table, Table) and table == sweep_run(path) == sweep_run(path, out=out)
+    assert isinstance(table, SweepTable) and table == sweep_run(path) == sweep_run(path, out=out)
     assert call("sweep", "run", path, "--json").stdout == call("sweep", path, "--json").stdout
     # another experiment in the same folder
     written(tmp_path, SMALL.replace("steps: 12", "steps: 13"))
