@@ -297,6 +297,7 @@ PARTS = {
     "fleet": "How many GPUs, of which kind, and which requests together.",
     "experts": "Which GPU holds which experts: plans, repairs, engines' files, backtests.",
     "blocks": "Which server holds which blocks: plans, repairs, launch lines, simulations.",
+    "report": "A whole deployment, decision by decision, each with its bound: a page and JSON.",
 }
 
 
@@ -324,7 +325,7 @@ def commands(part: str) -> dict[str, Callable[..., Any]]:
     return {name.removeprefix(start).replace("_", "-"): getattr(module, name) for name in own}
 
 # %% ../../nbs/cli/06_app.ipynb #5592dc3b
-SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+SETTINGS: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
 def group_of(functions: Mapping[str, Callable[..., Any]]) -> Any:
@@ -360,6 +361,12 @@ def _when_asked(part: str) -> type:
         def get_command(self, ctx: Any, cmd_name: str) -> Any:
             self.list_commands(ctx)
             return super().get_command(ctx, cmd_name)
+
+        def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+            known = [*self.list_commands(ctx), *SETTINGS["help_option_names"]]
+            # what begins with no command is for the one that is called run, where there is one
+            alone = args and "run" in known and args[0] not in known
+            return super().parse_args(ctx, ["run", *args] if alone else args)
 
     return Part
 

@@ -16,6 +16,7 @@ from serving_or.tools.answers import (
     OPTIMALITY,
     Array,
     Infeasible,
+    NotFound,
     Result,
     Status,
     TooLarge,
@@ -23,6 +24,7 @@ from serving_or.tools.answers import (
     gap,
     number,
 )
+from ..tools.answers import whole as whole_number
 from ..tools.plots import Picture, lines
 
 # %% ../../nbs/experts/24_experts_and_kv_cache.ipynb #ba5d3c63
@@ -208,7 +210,7 @@ def share_memory(
     sizes : float or array_like (m,) or (layers, m)
         What a copy takes, above 0.
     batch : float
-        Sequences for which there is room anyway, at least 0.
+        Sequences for which there is room anyway, at least 0; the batch has at least so many.
     gpus : int, optional
         GPUs that share the experts of a layer: no layer takes less than its loads over them.
     limit : float, optional
@@ -224,7 +226,9 @@ def share_memory(
     Raises
     ------
     Infeasible
-        When no split keeps the limit, or whole sequences do not fit.
+        When no split keeps the limit, or there is no room for a whole sequence.
+    NotFound
+        When no whole number of sequences keeps the limit with the whole copies that were tried.
     TooLarge
         With more than 100,000 whole copies.
     ValueError
@@ -246,9 +250,11 @@ def share_memory(
         for v, name in ((memory, "memory"), (step, "step"), (cache, "cache"))
     )
     batch = number(batch, "batch", least=0)
-    floor = r.sum(axis=1) / number(gpus, "gpus", least=1) if gpus is not None else np.zeros(len(r))
+    floor = (
+        np.zeros(len(r)) if gpus is None else r.sum(axis=1) / whole_number(gpus, "gpus", least=1)
+    )
     most = np.inf if limit is None else number(limit, "limit", above=0)
-    layers = _Layers(r, np.broadcast_to(s, r.shape).copy(), np.minimum(floor, r.max(axis=1)))
+    layers = _Layers(r, np.broadcast_to(s, r.shape).copy(), floor)
     given = (memory, step, cache, batch, most)
     found = _joint(layers, *given)
     if found.step_time > most * (1 + 1e-12):
@@ -281,8 +287,10 @@ def _joint(layers, memory, step, cache, batch, most) -> SharedMemory:
 
 
 def _within(layers, memory, step, cache, batch, most) -> SharedMemory:
-    "The largest batch whose steps take exactly the limit."
+    "The largest batch whose steps take exactly the limit, U; `room` is U - A."
     room = most - step
+    if room <= 0:
+        _refuse(layers, memory, step, batch, most)
 
     def sequences(price):
         return room / layers.levels(price).sum()
@@ -292,18 +300,23 @@ def _within(layers, memory, step, cache, batch, most) -> SharedMemory:
         return layers.bytes(layers.levels(price)) + cache * extra
 
     short, price = _last(lambda price: taken(price) <= memory, 1e-200, 1e200)
-    B = sequences(price) if room > 0 else 0.0
-    if not B >= batch or B <= 0:
-        level = layers.levels(
-            _last(lambda p: layers.bytes(layers.levels(p)) <= memory, 1e-200, 1e200)[1]
-        )
-        least = step + batch * level.sum()
-        raise Infeasible(
-            f"a step takes at least {least:.6g} with {batch:g} sequences; the limit is {most:g}",
-            nearest=least,
-        )
-    x, best = layers.copies(layers.levels(price)), sequences(short)
-    return _answer(layers, (memory, step, cache, batch, most), x, B, most / max(best, B), 0.0)
+    if not sequences(price) >= max(batch, 1e-300):
+        _refuse(layers, memory, step, batch, most)
+    x, B = layers.copies(layers.levels(price)), sequences(price)
+    full = taken(price) >= memory * (1 - 1e-9)
+    worth = most / (cache * B * B + room / price) if full else 0.0
+    bound = most / max(sequences(short), B)
+    return _answer(layers, (memory, step, cache, batch, most), x, B, bound, worth)
+
+
+def _refuse(layers, memory, step, batch, most):
+    "Say that no split keeps the limit, and which limit one keeps."
+    price = _last(lambda p: layers.bytes(layers.levels(p)) <= memory, 1e-200, 1e200)[1]
+    least = step + batch * layers.levels(price).sum()
+    raise Infeasible(
+        f"a step takes at least {least:.6g} with {batch:g} sequences; the limit is {most:g}",
+        nearest=least if batch else step * (1 + 1e-6),
+    )
 
 # %% ../../nbs/experts/24_experts_and_kv_cache.ipynb #9260b75c
 #| code-fold: true
@@ -347,10 +360,10 @@ def _whole(layers: _Layers, found: SharedMemory, most: float) -> SharedMemory:
         if left < -1e-9 * memory or x.sum() > MOST_COPIES:
             break
         # what is whole but for rounding counts as whole
-        B = np.floor(batch + 1e-9) + np.floor(max(left, 0.0) / cache + 1e-9)
+        B = np.floor(batch + max(left, 0.0) / cache + 1e-9)
         if time > 0 and most < np.inf:
             B = min(B, np.floor((most - step) / time + 1e-9))
-        if B >= max(batch, 1) and (best is None or step / B + time < best[0]):
+        if B >= max(np.floor(batch), 1) and (best is None or step / B + time < best[0]):
             best = step / B + time, x.copy(), float(B)
         i = int(np.argmax([gain for gain, _ in steps]))
         if steps[i][0] <= 0:
@@ -359,7 +372,11 @@ def _whole(layers: _Layers, found: SharedMemory, most: float) -> SharedMemory:
         steps[i] = _next(*rows[i][:2], x[i], rows[i][2])
     if x.sum() > MOST_COPIES:
         raise TooLarge(f"more than {MOST_COPIES} whole copies fit", limit=MOST_COPIES)
+    if best is None and most == np.inf:
+        raise Infeasible(
+            f"the cache of one sequence takes {cache:g}; there are {memory:g}", nearest=cache
+        )
     if best is None:
-        raise Infeasible("no whole number of sequences fits, with any number of whole copies tried")
+        raise NotFound("no whole batch keeps the limit with the copies tried", bound=found.bound)
     bound = min(found.bound, best[0])
     return _answer(layers, (memory, step, cache, batch, most), best[1], best[2], bound, found.price)

@@ -458,7 +458,8 @@ def optimum(
     Dynamic programming when there are few placements. Otherwise `Certificate` and the simple
     policies, the level-chain program in glued windows and up to 20,000 events as a whole, else
     `relax` where it is quick; rounded at many thresholds and priced by Belady's rule, local search,
-    integer programs of windows, and up to 20,000 events branch and bound. The largest bound counts.
+    from 3,000 events on integer programs of windows, and up to 20,000 events branch and bound. The
+    largest bound counts.
     Bounds of linear programs are recomputed from multipliers; those of integer programs are the
     solver's word, and where one of them is the largest, ``trusted`` says so.
 
@@ -562,7 +563,7 @@ class Glue:
 # %% ../../nbs/experts/11_hindsight.ipynb #6951bb33
 PACE = 3e-8  # seconds of the simplex method, times the events of a window, squared
 WINDOW, AHEAD, AROUND = 20, 10, 10  # steps of a window, after it, and on both sides
-WIDE = 256  # GPUs from which windows look at nothing after them, and integer ones are half as long
+WIDE = 256  # GPUs from which windows look at nothing after them
 
 
 def window_rows(
@@ -759,12 +760,14 @@ PAIR = 3e-9  # seconds for a pair of placements in a step of dynamic programming
 CELL = 1e-7  # seconds of the relaxation, times m T^2
 GRACE = 0.125  # seconds that first schedules, and the certificate, may take in any case
 # shares of the time that is left
-CERTIFIED, PLAYED, CONVEX, PROGRAM, SEARCHED, POLISHED = 0.1, 0.05, 0.5, 0.6, 0.3, 0.02
+CERTIFIED, PLAYED, CONVEX, PROGRAM, SEARCHED = 0.1, 0.05, 0.5, 0.6, 0.3
 WINDOWS, CHUNKS = 0.87, 0.6  # in place of PROGRAM and SEARCHED, for long chains
+POLISHED, ABOVE = 0.6, 1 / 3  # for integer windows of one length, and of that for neighbourhoods
 CHUNK, BESIDE = 50, 20  # steps that are rounded at once, and steps after them that are looked at
 WHOLE, SHORT = 20_000, 3_000  # events up to which the program, and branch and bound, is not cut
 RISE, CLOSE = 1e-5, 1e-5  # relative: when a pass is not worth another; gap of integer windows
 MOMENT = 0.3  # seconds for the integer program of a window, at least
+SHORTEST = 10  # steps of the first integer windows
 # fmt: on
 
 
@@ -917,26 +920,52 @@ def _rounded(known, glue, clock):
 
 
 def _polished(known, glue, clock):
-    "Integer programs of ever longer windows, from above; and from below, if no tree will follow."
+    "Integer programs of ever longer windows, from above and from below."
     chain, steps = known.chain, known.chain.problem.steps
-    tree = chain.events <= WHOLE
-    clock = Clock(POLISHED * clock.left()) if tree else clock
-    size = WINDOW if chain.problem.extra < WIDE else WINDOW // 2
-    terms, proved, x = glue.terms(), glue.bound(), path(chain, known.depth)
-    while chain.events > SHORT and size < steps:
-        risen = 0.0
-        for begin in range(0, steps, size):
-            end = min(begin + size, steps)
-            share = max(clock.left() * size / (steps - begin) / (1 if tree else 2), MOMENT)
-            if known.offer([_neighbour(glue, known.depth, x, begin, end, Clock(share))]):
-                x = path(chain, known.depth)
-            if not tree:
-                above = _split(glue, begin, end, Clock(share)) - terms[begin:end].sum()
-                risen += max(above, 0.0)
-                known.claim(proved + risen)
-            if clock.over() or not known.is_open():
-                return
-        size += WINDOW // 2
+    size, risen = SHORTEST, {}
+    while chain.events > SHORT and size < steps and known.is_open() and not clock.over():
+        longer = 5 * size // 2
+        now = Clock(clock.left() * (POLISHED if longer < steps else 1.0))
+        windows = list(pairwise(np.linspace(0, steps, -(-steps // size) + 1).astype(int).tolist()))
+        _from_above(known, glue, windows, Clock(ABOVE * now.left()))
+        _from_below(known, glue, windows, now, risen)
+        size = longer
+
+
+def _shares(windows, clock):
+    "Windows, each with a clock: equal shares of the time that is left."
+    for n, window in enumerate(windows):
+        if clock.over():
+            return
+        share = max(clock.left() / (len(windows) - n), MOMENT)
+        yield *window, Clock(min(share, clock.left()))
+
+
+def _from_above(known, glue, windows, clock):
+    "A neighbourhood for each window."
+    x = path(known.chain, known.depth)
+    for begin, end, share in _shares(windows, clock):
+        if known.offer([_neighbour(glue, known.depth, x, begin, end, share)]):
+            x = path(known.chain, known.depth)
+
+
+def _from_below(known, glue, windows, clock, risen):
+    "The integer program of each window, and the best that all windows so far prove together."
+    terms, proved = glue.terms(), glue.bound()
+    for begin, end, share in _shares(windows, clock):
+        risen[begin, end] = _split(glue, begin, end, share) - terms[begin:end].sum()
+        known.claim(proved + _tiled(risen, terms.size))
+        if not known.is_open():
+            return
+
+
+def _tiled(risen, steps):
+    "The most that windows which do not overlap add up to, of what each proves above its steps."
+    most = np.zeros(steps + 1)
+    for end in range(1, steps + 1):
+        through = [most[a] + rise for (a, b), rise in risen.items() if b == end]
+        most[end] = max(most[end - 1], *through, 0.0)
+    return most[-1]
 
 
 def _branched(known, glue, clock):

@@ -726,14 +726,11 @@ def fleet_text(fleet: Fleet) -> str:
 # %% ../../nbs/fleet/04_gpu_mix.ipynb #3144fdfb
 # requests in a batch, at most
 _MOST_TOGETHER = 10_000
-# bytes a second, and operations a second with 16 bits and no sparsity, from the makers' data sheets
+# bytes and operations a second of the GPUs whose data sheets are known
 SPEEDS: dict[str, tuple[float, float]] = {
-    "L4": (300e9, 121e12),
-    "A10": (600e9, 125e12),
-    "L40S": (864e9, 362e12),
-    "A100-80GB": (2039e9, 312e12),
-    "H100": (3350e9, 989e12),
-    "H200": (4800e9, 989e12),
+    name: (gpu.bandwidth, gpu.operations)
+    for name, gpu in GPUS.items()
+    if gpu.bandwidth is not None and gpu.operations is not None
 }
 
 

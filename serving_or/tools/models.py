@@ -817,6 +817,10 @@ _SOURCES = {
         "bigscience/bloom",
         "bigscience-workshop/bigscience, train/tr11-176B-ml/tr11-176B-ml.slurm",
     ),
+    "DeepSeek-V2-Lite": (
+        "deepseek-ai/DeepSeek-V2-Lite",
+        "NVIDIA/NeMo, nemo/collections/llm/gpt/model/deepseek.py",
+    ),
     "DeepSeek-V3": (
         "deepseek-ai/DeepSeek-V3",
         "deepseek-ai/DeepSeek-V3, inference/configs/config_671B.json",
@@ -849,6 +853,14 @@ _SOURCES = {
 }
 CONFIGS: dict[str, dict[str, Any]] = {
     "BLOOM-176B": _config("bloom", (14336, 57344, 70, 112, 112, 250880)),
+    "DeepSeek-V2-Lite": _config(
+        "deepseek_v2",
+        (2048, 10944, 27, 16, 16, 102400),
+        (1408, 6),
+        n_routed_experts=64,
+        first_k_dense_replace=1,
+        **_MLA | {"q_lora_rank": None, "n_shared_experts": 2, "quantization_config": None},
+    ),
     "DeepSeek-V3": _config(
         "deepseek_v3",
         (7168, 18432, 61, 128, 128, 129280),
@@ -1035,6 +1047,8 @@ class Device(Record):
         Gigabytes on the label; 0 where there is none.
     source : str
         Where the numbers stand.
+    bandwidth, operations : float, optional
+        Bytes that it reads and operations that it makes in a second at most, by its data sheet.
 
     Examples
     --------
@@ -1050,9 +1064,12 @@ class Device(Record):
     base: float | None = None
     sold: float = 0.0
     source: str = ""
+    bandwidth: float | None = None
+    operations: float | None = None
 
     def __post_init__(self) -> None:
-        times = {n: getattr(self, n) for n in ("tau", "slope", "base")}
+        known = ("tau", "slope", "base", "bandwidth", "operations")
+        times = {n: getattr(self, n) for n in known}
         self._put(
             memory=number(self.memory, "memory", least=0),
             sold=number(self.sold, "sold", least=0),
@@ -1079,19 +1096,26 @@ MIG = Device("MIG", 8.2 * GB, 16.2488, 0.1041, 206.35, 10, _SUN)  # smallest sli
 
 # %% ../../nbs/tools/05_models.ipynb #cb2564e3
 #| code-fold: true
-_SMI = "memory that nvidia-smi reports"
+_SMI = "memory that nvidia-smi reports; speeds with 16 bits, not sparse, of the makers' data sheets"
 GPUS: dict[str, Device] = {
-    name: Device(name, mebibytes * MIB, sold=sold, source=_SMI)
-    for name, sold, mebibytes in (
-        ("T4", 16, 15_360),
-        ("A10", 24, 23_028),
-        ("L4", 24, 23_034),
-        ("A100-40GB", 40, 40_960),
-        ("L40S", 48, 46_068),
-        ("A100-80GB", 80, 81_920),
-        ("H100", 80, 81_559),
-        ("H200", 141, 143_771),
-        ("B200", 180, 183_359),
+    name: Device(
+        name,
+        mebibytes * MIB,
+        sold=sold,
+        source=_SMI,
+        bandwidth=None if speeds is None else speeds[0] * GB,
+        operations=None if speeds is None else speeds[1] * 1e12,
+    )
+    for name, sold, mebibytes, speeds in (
+        ("T4", 16, 15_360, None),
+        ("A10", 24, 23_028, (600, 125)),
+        ("L4", 24, 23_034, (300, 121)),
+        ("A100-40GB", 40, 40_960, None),
+        ("L40S", 48, 46_068, (864, 362)),
+        ("A100-80GB", 80, 81_920, (2039, 312)),
+        ("H100", 80, 81_559, (3350, 989)),
+        ("H200", 141, 143_771, (4800, 989)),
+        ("B200", 180, 183_359, None),
     )
 }
 

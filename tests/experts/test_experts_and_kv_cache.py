@@ -1,5 +1,6 @@
 """Against a geometric program, enumeration, and differences; and what is refused."""
 
+import warnings
 from itertools import product
 
 import numpy as np
@@ -8,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving_or.experts.experts_and_kv_cache import SharedMemory, share_memory
-from serving_or.tools.answers import Infeasible
+from serving_or.tools.answers import Infeasible, NotFound
 from tests.long import cases
 
 
@@ -52,6 +53,22 @@ def test_parts_are_the_geometric_program(seed):
     assert np.isclose(within.value, geometric(*call, **more, limit=least), rtol=2e-6)
 
 
+@pytest.mark.parametrize("seed", range(cases(400, 40)))
+def test_the_price_within_a_limit_is_the_derivative(seed):
+    rng, (r, memory, step, cache), more = drawn(seed)
+    free = share_memory(r, memory, step, cache, **more)
+    limit = step + rng.uniform(0.3, 0.95) * (free.step_time - step)
+    d = 1e-5 * memory
+    try:
+        low, plan, high = (
+            share_memory(r, memory + e, step, cache, **more, limit=limit) for e in (-d, 0, d)
+        )
+    except Infeasible:
+        return
+    assert np.isclose((low.value - high.value) / (2 * d), plan.price, rtol=1e-3)
+    assert plan.price > 0 and np.isclose(plan.used, memory)
+
+
 @settings(max_examples=cases(2000))
 @given(st.integers(0, 2**32 - 1))
 def test_the_price_is_the_derivative_and_memory_is_used(seed):
@@ -84,7 +101,42 @@ def test_a_floor_ends_the_gain_of_copies():
     assert np.isclose(plan.expert_time, 5) and np.isclose(plan.copies.sum(), 0.8)
     with pytest.raises(Infeasible):
         share_memory(r, 1000, 16, 1, batch=1, gpus=2, limit=20)
-    assert share_memory(r, 1000, 16, 1, gpus=2, limit=26).sequences == pytest.approx(2)
+    at_floor = share_memory(r, 1000, 16, 1, gpus=2, limit=26)
+    # memory is left over and worth nothing
+    assert at_floor.sequences == pytest.approx(2) and at_floor.price == 0
+    # one GPU does all the work, however the experts share it
+    alone = share_memory([5, 5], 100, 16, 1, batch=1, gpus=1)
+    assert alone.expert_time == 10 and alone.copies.sum() == 0
+    assert share_memory([5, 5], 100, 16, 1, batch=1, gpus=1, whole=True).expert_time == 10
+
+
+def test_whole_batches_with_a_part_of_room():
+    # room for 2.5 sequences: one cache more makes 3.5, half a cache makes three
+    assert share_memory([0, 0], 1, 16, 1, batch=2.5, whole=True).sequences == 3
+    assert share_memory([0, 0], 0.5, 16, 1, batch=2.5, whole=True).sequences == 3
+    assert share_memory([0, 0], 0.4, 16, 1, batch=2.5, whole=True).sequences == 2
+    with pytest.raises(Infeasible, match="one sequence takes 3; there are 2") as error:
+        share_memory([9, 1], 2, 16, 3, whole=True)
+    assert share_memory([9, 1], error.value.nearest, 16, 3, whole=True).sequences == 1
+
+
+def test_no_whole_batch_is_not_a_proof():
+    # parts of copies keep the limit with a batch of .8 and more
+    with pytest.raises(NotFound) as error:
+        share_memory([9, 1], 3, 16, 1, limit=18.5, whole=True)
+    assert error.value.bound == share_memory([9, 1], 3, 16, 1, limit=18.5).bound
+
+
+@pytest.mark.parametrize("scale", [1e-90, 1e-30, 1e30, 1e60])
+def test_units_do_not_matter(scale):
+    plan = share_memory([9, 1], 6, 16, 1, batch=1, limit=26)
+    for unit in ((scale, 1.0), (1.0, scale), (scale, scale)):
+        time, byte = unit
+        same = share_memory(
+            np.array([9, 1]) * time, 6 * byte, 16 * time, byte, byte, batch=1, limit=26 * time
+        )
+        assert np.allclose(same.copies, plan.copies) and same.status == "optimal"
+        assert np.isclose(same.price, plan.price * time / byte, rtol=1e-6)
 
 
 def test_no_load_leaves_all_to_caches():
@@ -112,6 +164,7 @@ def test_it_travels(tmp_path):
         ({"sizes": [1, 2, 3]}, "sizes"),
         ({"batch": -1}, "batch"),
         ({"gpus": 0}, "gpus"),
+        ({"gpus": 1.5}, "gpus"),
         ({"limit": 0}, "limit"),
     ],
 )
@@ -124,3 +177,8 @@ def test_a_step_that_nothing_shortens_is_said():
     with pytest.raises(Infeasible, match="the limit is 10") as error:
         share_memory([9, 1], 5, 16, 1, batch=1, limit=10)
     assert error.value.nearest > 16
+    for loads, limit in (([9, 1], 16), ([9, 1], 10), ([0, 0], 10)):
+        with warnings.catch_warnings(), pytest.raises(Infeasible) as error:
+            warnings.simplefilter("error")
+            share_memory(loads, 5, 16, 1, limit=limit)
+        assert share_memory(loads, 5, 16, 1, limit=error.value.nearest).sequences > 0

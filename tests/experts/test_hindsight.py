@@ -238,7 +238,9 @@ def test_middle_size(large):
     assert chain_bound(q) == pytest.approx(chain_bound(p), rel=1e-7)
 
 
-def test_no_time_still_gives_a_schedule_and_a_bound(large):
+def test_no_time_still_gives_a_schedule_and_a_bound(large, monkeypatch):
+    # the moment that policies get is of the clock, and a busy machine may take it away
+    monkeypatch.setattr(hindsight, "GRACE", 5.0)
     p = Problem(trace("ar", 32, 30, 25, seed=1), 16)
     s = optimum(p, 0.0)
     assert s.status == "time_limit" and s.bound >= best_level(p.loads, 16).sum() - 1e-9
@@ -431,7 +433,7 @@ def test_the_bound_does_not_fall_and_windows_may_be_empty(monkeypatch):
 def test_passes_only_rise(window, ahead, monkeypatch):
     monkeypatch.setattr(hindsight, "WINDOW", window)
     monkeypatch.setattr(hindsight, "AHEAD", ahead)
-    for seed in range(cases(400, 30)):
+    for seed in range(cases(400, 15)):
         p = small(seed)
         glue, best = Glue(chain_of(p)), best_schedule(p)
         u = hindsight._rolled(glue, Clock())
@@ -472,6 +474,59 @@ def test_whole_windows_are_below_the_optimum_for_any_prices_at_the_borders():
             parts += part
         assert bound - 1e-6 * max(1, best) <= parts <= best * (1 + 1e-6) + 1e-9
     assert used > 3
+
+
+def test_windows_side_by_side_against_all_sets_of_windows():
+    for seed in range(30):
+        g = np.random.default_rng(seed)
+        steps, drawn = int(g.integers(1, 9)), {}
+        for _ in range(g.integers(0, 7)):
+            begin, end = np.sort(g.choice(steps + 1, 2, replace=False)).tolist()
+            drawn[begin, end] = float(g.integers(-2, 6))
+        every = [list(zip(drawn, chosen)) for chosen in product((0, 1), repeat=len(drawn))]
+        sums = [0.0]
+        for chosen in every:
+            now = sorted(w for w, taken in chosen if taken)
+            if all(a[1] <= b[0] for a, b in zip(now, now[1:])):
+                sums.append(sum(drawn[w] for w in now))
+        assert hindsight._tiled(drawn, steps) == max(sums)
+
+
+def test_integer_windows_close_in_from_both_sides(monkeypatch):
+    "Windows of 1, 2, 5 steps; what they claim is below the optimum and never falls."
+    monkeypatch.setattr(hindsight, "SHORT", -1)
+    monkeypatch.setattr(hindsight, "SHORTEST", 1)
+    claims, claim = [], hindsight._Known.claim
+
+    def heard(known, word):
+        claims.append(word)
+        claim(known, word)
+
+    monkeypatch.setattr(hindsight._Known, "claim", heard)
+    risen = closed = 0
+    n = cases(600, 40)
+    for seed in range(n):
+        g = np.random.default_rng(seed)
+        spiky = Problem(np.where(g.random((8, 5)) < 0.3, 10.0, 1.0), 3, 2.0, [1, 1, 1, 0, 0])
+        p = small(seed) if seed % 2 else spiky
+        best, glue = best_schedule(p), Glue(chain_of(p))
+        known = hindsight._Known(glue.chain, progress(False, ""), 0)
+        hindsight._rolled(glue, Clock())
+        bound = glue.bound()
+        known.prove(bound)
+        claims.clear()
+        hindsight._polished(known, glue, Clock())
+        assert np.all(np.diff([bound, *claims]) >= -1e-7 * max(1, best))
+        assert (
+            all(word <= best * (1 + 1e-6) + 1e-9 for word in claims) and known.cost >= best - 1e-9
+        )
+        risen += bool(claims) and claims[-1] > bound + 1e-3 * best
+        closed += known.cost <= best * (1 + 1e-6) + 1e-9
+        # no time, no window
+        claims.clear()
+        hindsight._polished(known, glue, Clock(0))
+        assert not claims
+    assert risen > n / 20 and closed > 0.8 * n
 
 
 def test_neighbourhoods_are_schedules_and_offers_never_worsen(monkeypatch):
@@ -526,7 +581,7 @@ def test_an_integer_program_by_other_hands_agrees(large):
 
 
 def test_larger_problems_agree_with_the_integer_program():
-    for seed in range(cases(40, 3)):
+    for seed in range(cases(40, 2)):
         p = Problem(trace(list(KINDS)[seed % 5], 6, 5, 12, seed=seed), 5, 1.5)
         best = optimum(p, None)
         assert best.status == "optimal" and best.cost == pytest.approx(integer_program(p), rel=2e-6)

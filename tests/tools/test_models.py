@@ -45,6 +45,7 @@ COUNTED = Path(__file__).with_name("counted_by_transformers.json")
     "name, billions, within",
     [
         ("BLOOM-176B", 176.247271424, 1e-12),
+        ("DeepSeek-V2-Lite", 15.706484224, 1e-12),
         ("DeepSeek-V3", 671.0, 1e-3),
         ("Falcon-180B", 179.5, 1e-3),
         ("GLM-4.5", 352.8, 1e-3),
