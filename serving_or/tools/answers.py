@@ -687,9 +687,8 @@ def write_whole(path: str | os.PathLike, text: str) -> None:
             part.chmod(target.stat().st_mode)
         os.replace(part, target)
     except OSError as error:
-        # the name that the caller knows
-        if error.filename is not None:
-            error.filename, error.filename2 = os.fspath(path), None
+        # the name that the caller knows; a full disk tells none
+        error.filename, error.filename2 = os.fspath(path), None
         raise
     finally:
         part.unlink(missing_ok=True)
