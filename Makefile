@@ -19,7 +19,7 @@ CHAPTERS = SERVING_OR_BOOK=1 python book/_ext/run_notebooks.py $(WORKERS)
 # Jupyter starts the kernel of the environment that is first on PATH.
 export PATH := $(BIN):$(PATH)
 
-.PHONY: help book test lint test-long new bench house picture serve package lock lock-oldest clean clients swarm links outside dist
+.PHONY: help book test lint test-long new bench house picture serve package lock lock-oldest clean clients swarm lite links outside dist
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*##/\t/'
@@ -31,7 +31,11 @@ book: $(HTML)/.built  ## build the book in book/_build/html (PYODIDE=folder: no 
 $(HTML)/.built: $(LIVE)/live.json _toc.yml bench/results.json $(PAGES)
 	$(CHAPTERS)
 	SERVING_OR_BOOK=1 jupyter-book build . --all -W --keep-going --quiet --config book/_config.yml --path-output book
+	python book/_ext/lite.py $(HTML) $(PYODIDE)
 	touch $@
+
+lite: book  ## the notebooks that run in a browser, in book/_build/html/lite, anew (make book makes them too)
+	python book/_ext/lite.py $(HTML) $(PYODIDE)
 
 links: book  ## every link of the built book: counts, and the dead ones
 	python book/_ext/links.py $(HTML)

@@ -129,7 +129,8 @@ def try_out(folder):
             print(run(python, "-c", code, **here).strip())
         shown = run(bin_ / "serving-or", "fleet", "staff", "--rate", 20, "--service-time", 4,
                     "--wait", 0.2, "--json", **here)  # fmt: skip
-        print(f"serving-or fleet staff: {json.loads(shown)['status']}")
+        status = json.loads(shown)["summary"]["status"]
+        print(f"serving-or fleet staff: {status}")
         left = [path.name for path in empty.iterdir()]
     slow = [what for what, seconds in took.items() if seconds > LIMITS[what]]
     if slow or left:

@@ -7,6 +7,11 @@ A module of this folder has one function, ``run()``, which yields rows: `row` fo
 import math
 import os
 import time
+
+# NumPy's threads wait for each other by counting, which is no work and would be measured; solvers
+# have one thread, too. In time only before NumPy is loaded, as it is by ``python -m bench``.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, NamedTuple
 

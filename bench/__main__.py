@@ -16,8 +16,9 @@ import time
 import traceback
 from pathlib import Path
 
-from bench import LIMITS, _compare, _results
+from bench import LIMITS, _claims, _compare, _results
 from bench._results import SHOWN, WRITTEN, Part, Results, say
+from serving_or.tools.answers import write_whole
 from serving_or.tools.files import BadFile
 
 
@@ -87,6 +88,7 @@ def arguments(given):
     two.add_argument("old", type=Path)
     two.add_argument("new", type=Path)
     commands.add_parser("list", help="names of all benchmarks")
+    commands.add_parser("claims", help="README's table, and sentences on speed that do not hold")
     return parser.parse_args(given)
 
 
@@ -95,6 +97,16 @@ def compared(old: Results, new: Results) -> int:
     lines, code = _compare.report(old, new)
     print("\n".join(lines))
     return code
+
+
+def claimed(root=Path()) -> int:
+    """Write README's table of speed, and print which sentences do not hold; the exit code."""
+    shown, readme = _results.load(root / SHOWN), root / "README.md"
+    text = _claims.with_table(readme.read_text(encoding="utf-8"), shown)
+    write_whole(readme, text)
+    told = _claims.wrong(shown, root)
+    print("\n".join(told))
+    return int(bool(told))
 
 
 def main(given) -> int:
@@ -106,6 +118,8 @@ def main(given) -> int:
             return 0
         if asked.command == "compare":
             return compared(_results.load(asked.old), _results.load(asked.new))
+        if asked.command == "claims":
+            return claimed()
         names = chosen(asked.only, benchmarks())
         # both files are read before an hour is spent, and one may take the other's place
         old = _results.load(asked.compare) if asked.compare else None

@@ -13,7 +13,7 @@ from typing import Annotated
 
 from bench import Row, Seconds
 from serving_or.tools.answers import write_whole
-from serving_or.tools.files import Entries, Name, Number, Text, Whole, read, schema
+from serving_or.tools.files import Entries, Name, Number, Text, Whole, fit, parse, read, schema
 
 # What the book shows, and what a run writes unless told otherwise.
 SHOWN, WRITTEN = Path("bench/results.json"), Path("build/bench.json")
@@ -99,8 +99,11 @@ def save(results: Results, path) -> None:
         else line
         for line in text.splitlines()
     ]
+    text = "\n".join(lines) + "\n"
+    # what could not be read again is not written
+    fit(parse(text, str(path), json=True, most_bytes=MOST_BYTES), Results, mistakes)
     Path(path).parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, "\n".join(lines) + "\n")
+    write_whole(path, text)
 
 
 def with_part(results: Results, name: str, part: Part) -> Results:

@@ -72,7 +72,7 @@ def run():
             first = sweep(c, R)
             begin = improve(first, 60 * LIMITS)
             took, plan = once(lambda: milp(c, R, time_limit=60 * LIMITS, start=begin))
-            values = {"sweep": first.cost, "search": begin.cost, "line": plan.cost}
+            values = {"sweep": first.cost, "search": begin.cost, "line program": plan.cost}
             values |= {"bound": plan.bound, "gap %": percent(plan.cost, plan.bound)}
             values["seconds of the line"] = took.seconds["ours"][0]
             yield row(f"gtsce, seed {seed}, R = {R}: sixty servers", **values)

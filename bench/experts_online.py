@@ -75,8 +75,14 @@ def alone():
             path = loads(kind, layers, m, scale)
             for step in both.values():
                 play(path[:2], k, step)
-            found = Race({n: play(path, k, step)[0] for n, step in both.items()}, {}, "processor")
-            yield row(f"{layers} x {m}, k = {k}, {kind} x {scale:g}", found)
+            start, seconds = np.full(path.shape[1:], k / m), {name: [] for name in both}
+            x = dict.fromkeys(both, start)
+            for r in path:
+                for n, step in both.items():
+                    took, x[n] = timed(lambda s=step, at=x[n]: s(r, at), "processor")
+                    seconds[n].append(took)
+            name = f"{layers} x {m}, k = {k}, {kind} x {scale:g}"
+            yield row(name, Race(seconds, {}, "processor"))
 
 
 def against_clarabel():

@@ -7,11 +7,10 @@ and balances are exact.
 """
 
 import importlib.util
-import time
 
 import numpy as np
 
-from bench import Race, row
+from bench import Race, row, timed
 from serving_or.experts import repair
 from serving_or.experts.repair import plan, relabel, transfers
 from serving_or.experts.replicas import balancedness, duplicates, rebuild
@@ -20,19 +19,28 @@ from serving_or.tools.generators import generate_experts
 from tests.instances import peers_map
 
 
-def along(loads, gpus, spare, step):
-    """Transfers (% of the slots), both balances, second copies; seconds of each rebalance."""
-    at, rows, times = rebuild(loads[0], gpus, spare).physical, [], []
+def along(loads, gpus, spare, ways):
+    """A trace under several ways side by side, each from its own map: transfers (% of the slots),
+    both balances, second copies; and seconds of each rebalance.
+    """
+    at = dict.fromkeys(ways, rebuild(loads[0], gpus, spare).physical)
+    rows, seconds = {name: [] for name in ways}, {name: [] for name in ways}
     for now, coming in zip(loads[1:], loads[2:]):
-        began = time.process_time()
-        new = step(now, at)
-        times.append(time.process_time() - began)
-        moved = 100 * transfers(at, new, gpus).sum() / new.size
-        ahead = balancedness(new, coming, gpus)
-        rows.append((moved, balancedness(new, now, gpus), ahead, duplicates(new, gpus).sum()))
-        at = new
+        for name, step in ways.items():
+            took, new = timed(lambda: step(now, at[name]), "processor")
+            seconds[name].append(took)
+            moved = 100 * transfers(at[name], new, gpus).sum() / new.size
+            ahead = balancedness(new, coming, gpus)
+            here, twice = balancedness(new, now, gpus), duplicates(new, gpus).sum()
+            rows[name].append((moved, here, ahead, twice))
+            at[name] = new
     words = ("moved %", "balance", "next", "second copies")
-    return dict(zip(words, np.mean(rows, axis=0))), times
+    found = {
+        f"{name}: {word}": value
+        for name, listed in rows.items()
+        for word, value in zip(words, np.mean(listed, axis=0))
+    }
+    return found, seconds
 
 
 def compared(title, loads, gpus, spare):
@@ -59,10 +67,8 @@ def compared(title, loads, gpus, spare):
         repaired(0)(loads[1], rebuild(loads[0], gpus, spare).physical)
         ways = {"ours, 2 %": repaired(0), **ways, "ours, 5 %": repaired(0, 0.05)}
     layers, experts = loads.shape[1:]
-    values, seconds, usual = {}, {}, repair._PAYS
-    for name, step in ways.items():
-        found, seconds[name] = along(loads, gpus, spare, step)
-        values |= {f"{name}: {word}": value for word, value in found.items()}
+    usual = repair._PAYS
+    values, seconds = along(loads, gpus, spare, ways)
     repair._PAYS = usual
     case = f"{title}: {layers} x {experts} on {gpus} GPUs, {slots} slots"
     yield row(case, Race(seconds, {}, "processor"), **values, rebalances=len(loads) - 2)

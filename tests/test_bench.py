@@ -2,12 +2,13 @@
 
 import importlib
 import json
+import re
 import types
 from dataclasses import replace
 
 import pytest
 
-from bench import Row, _compare, _results, number, race, row
+from bench import Row, _claims, _compare, _results, number, race, row
 from bench.__main__ import benchmarks, chosen, main, run
 from bench._results import Part, Results
 from serving_or.tools.files import BadFile
@@ -80,6 +81,14 @@ def test_a_file_comes_back_as_it_was(tmp_path):
     # one row a line
     assert sum('"name"' in line for line in path.read_text("utf-8").splitlines()) == 2
     assert json.loads(path.read_text("utf-8"))["format"] == 1
+
+
+def test_what_could_not_be_read_again_is_not_written(tmp_path):
+    path = tmp_path / "bench.json"
+    _results.save(results(part=a_part(a_row())), path)
+    with pytest.raises(BadFile, match="line"):
+        _results.save(results(part=a_part(replace(a_row(), line=3.0))), path)
+    assert _results.load(path) == results(part=a_part(a_row()))
 
 
 MISTAKES = {
@@ -247,6 +256,35 @@ def shown():
 
 
 def test_the_committed_file_has_every_part():
-    assert {*shown().parts} <= {*benchmarks()}
+    assert [*shown().parts] == benchmarks()
     for name, part in shown().parts.items():
         assert part.rows and part.load_before and part.versions["numpy"], name
+
+
+def test_the_readme_has_todays_table_of_speed():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert _claims.with_table(readme, shown()) == readme, "run python -m bench claims"
+
+
+def test_the_readme_says_nothing_else_of_speed():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    first, rest = readme.split(_claims.MARKS[0])
+    # the table of chapters has their claims, which are in CLAIMS
+    outside = re.sub(r"^\|.*$", "", first + rest.split(_claims.MARKS[1])[1], flags=re.M)
+    assert not re.findall(r"times (?:faster|as fast|as long|slower)|\d ?(?:ms|µs|us)\b", outside)
+
+
+@pytest.mark.parametrize("claim", _claims.CLAIMS, ids=lambda c: f"{c.file}: {c.sentence[:40]}")
+def test_what_is_said_of_speed_is_measured(claim):
+    assert claim.sentence in _claims.text_of(ROOT / claim.file)
+    assert claim.holds(_claims.Found(shown()))
+
+
+def test_a_claim_that_is_not_borne_out_is_told(monkeypatch):
+    claim = _claims.Claim("README.md", "serving_or", lambda f: False)
+    gone = _claims.Claim("README.md", "a thousand times faster than light", lambda f: True)
+    none = _claims.Claim("README.md", "serving_or", lambda f: f.ours("part", "case") > 0)
+    monkeypatch.setattr(_claims, "CLAIMS", (claim, gone, none))
+    told = _claims.wrong(results(), ROOT)
+    assert "says what is not so" in told[0] and "no longer says" in told[1]
+    assert "nothing in the file on 'part'" in told[2]

@@ -284,7 +284,8 @@ def test_a_downloaded_notebook_says_what_it_needs(page, site):
     link = page.locator("a[href$='.ipynb']").first.get_attribute("href")
     nb = page.evaluate("async link => (await fetch(link)).json()", link)
     texts = ["".join(cell["source"]) for cell in nb["cells"]]
-    assert "package `serving_or`" in texts[0] and texts[1].startswith("# One step")
+    assert "package `serving_or`" in texts[0] and texts[2].startswith("# One step")
+    assert "%pip install" in texts[1]
     assert not any(text.startswith("#|") for text in texts)
 
 

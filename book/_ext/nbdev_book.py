@@ -19,6 +19,7 @@ from pathlib import Path
 import nbformat
 from captions import of_cell
 from chapter_numbers import number_of
+from witness import TELL, WATCH
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = "serving_or"
@@ -215,9 +216,12 @@ def read_notebook(text):
     with_style(nb)
     # The execution cache looks at cells alone: this one carries what they import. It is the last,
     # so that the title stays first.
-    nb.cells.append(
-        nbformat.v4.new_code_cell(f"# imports {stamp}", metadata={"tags": ["remove-cell"]})
-    )
+    last, tags = f"# imports {stamp}", ["remove-cell"]
+    if own:  # a chapter says what its run needed, for the links under its claim
+        watch = nbformat.v4.new_code_cell(WATCH, metadata={"tags": tags, "told": {}})
+        nb.cells.insert(nb.cells.index(code[0]) + 1, watch)
+        last, tags = last + TELL, ["remove-input"]
+    nb.cells.append(nbformat.v4.new_code_cell(last, metadata={"tags": tags}))
     return nb
 
 
@@ -248,26 +252,6 @@ def add_formulas(app, wrong):
             shutil.copy2(source, to)
 
 
-NEEDS = """This notebook is a chapter of *Operations research for serving AI models*. It needs the \
-package `serving_or`: `pip install -e .` in the repository, or `%pip install` of the wheel{wheel} \
-from the book's folder `_static`."""
-
-
-def complete_downloads(app, wrong):
-    "A notebook that is downloaded says first what it needs, and has no directives."
-    if wrong or app.builder.name != "html":
-        return
-    wheel = next((f" `{path.name}`" for path in (ROOT / "book/_build/live").glob("*.whl")), "")
-    for path in Path(app.outdir, "_sources/nbs").rglob("*.ipynb"):
-        nb = nbformat.read(path, as_version=4)
-        for cell in nb.cells:
-            if cell.cell_type == "code":
-                cell.source = split_directives(cell.source)[1]
-        cells = [cell for cell in nb.cells if cell.source.strip()]
-        nb.cells = [nbformat.v4.new_markdown_cell(NEEDS.format(wheel=wheel), id="needs"), *cells]
-        nbformat.write(nb, path)
-
-
 def without_thebe(app, config):
     """Take out Thebe, which Jupyter Book always adds.
 
@@ -283,7 +267,7 @@ def setup(app):
     app.connect("config-inited", without_thebe)
     app.connect("config-inited", add_static)
     app.connect("build-finished", add_formulas)
-    app.connect("build-finished", complete_downloads)
-    for other in ("folds", "captions", "chapter_numbers", "reference", "pages", "front", "results"):
+    others = ("folds", "captions", "chapter_numbers", "reference", "pages", "front", "results")
+    for other in (*others, "launch"):
         app.setup_extension(other)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -139,7 +139,7 @@ def value_tables(problem: Problem) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         value[t] += (value[t - 1][:, None] + moves).min(axis=0)
     return x, moves, value
 
-# %% ../../nbs/experts/11_hindsight.ipynb #08bdb835
+
 @door
 def dynamic_program(problem: Problem) -> Schedule:
     """The optimal integer schedule by dynamic programming over configurations.
@@ -653,10 +653,10 @@ def _rolled(glue, clock):
 
 
 def _swept(glue, u, number, clock):
-    "One more pass, with borders in the middle of the last pass's windows; whether it was finished."
+    "One more pass, with borders in the middle of the windows before; whether it was finished."
     steps, first = glue.chain.problem.steps, glue.chain.first
-    forward = number % 2 == 1
-    cuts = [0, *range(WINDOW if forward else WINDOW // 2, steps, WINDOW), steps]
+    forward, size = number % 2 == 1, WINDOW * (2 + number // 2) // 2
+    cuts = [0, *range(size if forward else size // 2, steps, size), steps]
     windows = list(pairwise(cuts)) if forward else list(pairwise(cuts))[::-1]
     (glue.backward if forward else glue.forward)(0, steps)
     for begin, end in windows:
@@ -754,6 +754,7 @@ def _neighbour(glue, depth, x, begin, end, clock):
     return new
 
 # %% ../../nbs/experts/11_hindsight.ipynb #ffe99987
+#| code-fold: true
 # fmt: off
 CONFIGURATIONS = 600  # dynamic programming up to so many placements
 PAIR = 3e-9  # seconds for a pair of placements in a step of dynamic programming
@@ -852,7 +853,7 @@ def _certified(problem, lowest, clock):
         best = max(best, (certificate.step(r) + after) * (1 - ROUNDING))
     return best
 
-
+# %% ../../nbs/experts/11_hindsight.ipynb #81e1ec75
 def _cheaply(known, glue, clock):
     "What needs no program: the certificate, and the policies' schedules."
     chain = known.chain

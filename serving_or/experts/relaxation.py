@@ -64,8 +64,7 @@ def _with_cvxpy(
         worth = np.vstack([worth, np.zeros(p.experts)])
         yield _cover(p, np.maximum(x.value, 0.0)), worth, clock.over()
 
-# %% ../../nbs/experts/05_relaxation.ipynb #78162570
-#| code-fold: true
+
 def _cover(p: Problem, need: np.ndarray) -> np.ndarray:
     """A schedule that meets the needs (T, m) with the fewest additions; a step that needs more than
     k has its needs scaled down.

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
 from serving_or import experts
+from serving_or.experts import relaxation
 from serving_or.experts.model import Problem, Schedule, latency, water_level
 from serving_or.experts.relaxation import (
     Relaxation,
@@ -26,6 +27,7 @@ from serving_or.experts.relaxation import (
     relax,
     step_bound,
 )
+from serving_or.tools.generators import KINDS, trace
 from tests.instances import EIGHT_STEPS, any_scale, best_schedule, problems
 from tests.long import cases
 
@@ -488,3 +490,32 @@ def test_each_iteration_gains_digits():
 def test_no_time_is_said():
     loads = np.random.default_rng(1).exponential(5.0, (40, 12))
     assert relax(Problem(loads, 20, 0.5), time_limit=0).status == "time_limit"
+
+
+def test_iterations_stay_few(monkeypatch):
+    "What an iteration is made of shows in their number, not in the answers: 126 and 329 in all."
+    advance, done = relaxation._advance, []
+
+    def counted(of, at):
+        done.append(at)
+        return advance(of, at)
+
+    monkeypatch.setattr(relaxation, "_advance", counted)
+    traces = [Problem(trace(k, 16, 20, 25, seed=1), 8, w) for k in KINDS for w in (0.05, 2, 20)]
+    for few, drawn in ((131, traces), (342, [any_scale(seed) for seed in range(100)])):
+        done.clear()
+        assert all(relax(p).status == "optimal" for p in drawn)
+        assert len(done) <= few
+
+
+def test_without_time_both_guesses_count():
+    "Never moving with its worth cut at w, and the water levels: each is the better one somewhere."
+    better = 0
+    for seed in range(60):
+        p = any_scale(seed)
+        worth = np.minimum(_never(p)[1], p.move_price)
+        guess, water = lower_bound(p, worth)[-1], water_level(p.loads, p.extra).sum()
+        bound = relax(p, time_limit=0).bound
+        assert bound >= max(guess, water) * (1 - 1e-9)
+        better += guess > 1.001 * water
+    assert 3 < better < 57
