@@ -312,17 +312,13 @@ def test_no_answer_is_wrong_at_any_scale(limit, configurations, monkeypatch):
 def test_a_bound_stands_without_a_good_schedule_at_any_scale(program, large, monkeypatch):
     "A bad schedule hides nothing: it does not lower a bound. With the linear program and without."
 
-    def never(chain, *_):
-        return iter([np.zeros(chain.problem.steps, np.intp)])
-
     def cut(given, **more):
         found = solve(given, **more)
         status = found.status if program else Outcome.TIME_LIMIT
         return replace(found, status=status, x=np.zeros(given.cost.size), bound=found.bound)
 
     monkeypatch.setattr(hindsight, "solve", cut)
-    monkeypatch.setattr(hindsight, "_simple_depths", never)
-    monkeypatch.setattr(hindsight, "improve", lambda chain, depth, *_: (depth, True))
+    monkeypatch.setattr(hindsight._Known, "offer", lambda *_: False)
     monkeypatch.setattr(hindsight, "_branched", lambda *_: None)
     monkeypatch.setattr(hindsight, "depths", lambda chain, x: np.zeros(len(x), np.intp))
     loose = 0
@@ -444,7 +440,7 @@ def test_passes_only_rise(window, ahead, monkeypatch):
             assert last - 1e-7 * max(1, best) <= bound <= best * (1 + 1e-9) + 1e-12
         assert price(glue.chain, threshold_depths(glue.chain, u)).min() >= best * (1 - 1e-9)
         stopped = Glue(chain_of(p))
-        assert not hindsight._rolled(stopped, Clock(0)).any()
+        assert hindsight._rolled(stopped, Clock(0)).all()
 
 
 def test_whole_windows_are_below_the_optimum_for_any_prices_at_the_borders():
@@ -838,3 +834,24 @@ def test_live_example_takes_every_corner():
         assert "hindsight" in hindsight_of_a_spike(w, spike, shift)
     for kind, w, windows in product(("zipf", "bursts"), (1.0, 8.0), (0, 13)):
         assert "integrality" in closing_in(kind, w, windows)
+
+
+def test_steps_that_no_window_reached_are_taken_as_deep_as_can_be(monkeypatch):
+    "A pass that was cut off left them as they were at the start, and lost half of the cost."
+    p = Problem(trace("ar", 32, 60, 25, seed=1), 8)
+    chain = chain_of(p)
+    ascend, seen = hindsight._ascend, []
+
+    def once(*given):
+        seen.append(given)
+        return ascend(*given) if len(seen) == 1 else None
+
+    monkeypatch.setattr(hindsight, "_ascend", once)
+    monkeypatch.setattr(hindsight, "_simple_depths", lambda *_: iter([]))
+    known, glue = hindsight._Known(chain, progress(False, ""), 0), Glue(chain)
+    never = known.cost
+    hindsight._cheaply(known, glue, Clock(0))
+    deepest = known.cost
+    assert deepest == price(chain, chain.lengths) < 0.8 * never
+    hindsight._linearly(known, glue, Clock())
+    assert known.cost < deepest and np.array_equal(known.depth[20:], chain.lengths[20:])
