@@ -855,3 +855,38 @@ def test_steps_that_no_window_reached_are_taken_as_deep_as_can_be(monkeypatch):
     assert deepest == price(chain, chain.lengths) < 0.8 * never
     hindsight._linearly(known, glue, Clock())
     assert known.cost < deepest and np.array_equal(known.depth[20:], chain.lengths[20:])
+
+
+def test_each_chunk_begins_where_the_one_before_ends(monkeypatch):
+    "Rounded at thresholds alone, in chunks of three steps; from a wrong start four times as far."
+    for name, value in {"WHOLE": -1, "CHUNK": 3, "BESIDE": 2}.items():
+        monkeypatch.setattr(hindsight, name, value)
+    monkeypatch.setattr(hindsight, "improve", lambda chain, depth, *_: (depth, True))
+    cost = best = 0.0
+    for seed in range(12):
+        g = np.random.default_rng(seed)
+        loads = np.where(g.random((9, 5)) < 0.3, 10.0, 1.0) * g.uniform(0.8, 1.2, (9, 5))
+        p = Problem(loads, 4, 2.0, [1, 1, 1, 1, 0])
+        known = hindsight._Known(chain_of(p), progress(False, ""), 0)
+        known.u = solve(chain_rows(known.chain), relaxed=True).x[: known.chain.events]
+        hindsight._rounded(known, None, Clock())
+        cost, best = cost + known.cost, best + best_schedule(p)
+    assert best * (1 - 1e-12) <= cost <= 1.006 * best
+
+
+def test_windows_share_the_time_that_is_left():
+    windows = [(0, 2), (2, 4), (4, 6)]
+    shares = [clock.limit for _, _, clock in hindsight._shares(windows, Clock(12))]
+    assert shares == pytest.approx([4, 6, 12], abs=1.0)
+    # a moment at least, but no more than there is
+    short = [clock.limit for _, _, clock in hindsight._shares(windows, Clock(0.6))]
+    assert short[0] == hindsight.MOMENT and max(short) <= 0.6
+    assert not list(hindsight._shares(windows, Clock(0)))
+
+
+def test_the_relaxation_is_not_asked_where_the_program_was_solved(large, monkeypatch):
+    def refuse(*_, **__):
+        raise AssertionError("the program proves more")
+
+    monkeypatch.setattr(hindsight, "relax", refuse)
+    assert optimum(AWKWARD, None).cost == 22.0
