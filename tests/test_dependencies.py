@@ -11,7 +11,12 @@ from tests.tree import ROOT
 
 PAGE = (ROOT / "book/dependencies.md").read_text(encoding="utf-8")
 # a library's name in code, where it is another than in settings.ini
-MODULES = {"pyyaml": "yaml", "pytest-xdist": "dist"}
+MODULES = {
+    "pyyaml": "yaml",
+    "pytest-xdist": "dist",
+    "jupyterlite-core": "jupyterlite",
+    "jupyterlite-pyodide-kernel": "pyodide-kernel",
+}
 
 
 def requirements():

@@ -67,6 +67,13 @@ def test_wheel_and_sdist_are_whole(built):
     assert package | {"settings.ini", "setup.py", "LICENSE", "README.md", "CITATION.cff"} <= inside
 
 
+def test_what_is_published_passes_its_own_checks(built):
+    """Those of `make dist`: twine's, nothing in it that is no part of it, data with licences."""
+    command = [sys.executable, ROOT / ".ci/dist.py", "check", built]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0 and "as they should be" in done.stdout, done.stdout + done.stderr
+
+
 def test_the_wheel_imports_by_itself(built, tmp_path):
     (wheel,) = built.glob("*.whl")
     pip = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check"]

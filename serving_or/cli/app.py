@@ -298,6 +298,7 @@ PARTS = {
     "experts": "Which GPU holds which experts: plans, repairs, engines' files, backtests.",
     "blocks": "Which server holds which blocks: plans, repairs, launch lines, simulations.",
     "report": "A whole deployment, decision by decision, each with its bound: a page and JSON.",
+    "sweep": "A table of many runs: policies by traces by seeds, on one core or on a cluster.",
 }
 
 
@@ -319,7 +320,8 @@ def commands(part: str) -> dict[str, Callable[..., Any]]:
     >>> commands("fleet")["staff"].__name__
     'fleet_staff'
     """
-    module = importlib.import_module(f"serving_or.cli.{part}")
+    # blocks has a function called sweep, so the room of that name is grid
+    module = importlib.import_module(f"serving_or.cli.{'grid' if part == 'sweep' else part}")
     start = f"{part}_"
     own = [name for name in module.__all__ if name.startswith(start)]
     return {name.removeprefix(start).replace("_", "-"): getattr(module, name) for name in own}

@@ -48,7 +48,6 @@ from serving_or.fleet.load_dependent_service import (
 from ..fleet.staffing import staff
 from serving_or.tools.answers import (
     OPTIMALITY,
-    Clock,
     Infeasible,
     NotFound,
     Record,
@@ -60,6 +59,7 @@ from serving_or.tools.answers import (
     lowered,
     number,
     progress,
+    seconds,
     whole,
     write_whole,
 )
@@ -723,6 +723,8 @@ def _td(value: Any) -> str:
     "A cell; a number carries all its digits."
     if isinstance(value, int | float) and not isinstance(value, bool):
         return f'<td data-value="{value!r}">{_shown(value)}</td>'
+    if value is None:
+        return "<td>–</td>"
     kind = ' class="code"' if str(value).startswith("python ") else ""
     return f"<td{kind or ' class=words'}>{_text(_shown(value))}</td>"
 
@@ -1274,14 +1276,14 @@ _STEPS = (
 )
 
 # %% ../../nbs/cli/04_report.ipynb #7324d180
-def _kinds_section(d: Deployment, clock: Clock) -> Section:
+def _kinds_section(d: Deployment, limit: float) -> Section:
     "Which kinds of GPU, when one GPU alone serves."
     names, rent, stock = zip(*d.offers)
     t = d.trace
     edges = [np.unique(np.quantile(v, [0.5, 0.9]).round()) for v in (t.prompt, t.output)]
     classes = slices_of(t, *edges)
     speed = roofline(d.card, classes["prompt"], classes["output"], list(names), d.tpot)
-    demand, limit = classes["rate"].to_numpy(), min(clock.left(), 10.0)
+    demand = classes["rate"].to_numpy()
     index, kinds = list(classes.index), list(names)
     found = mix(demand, speed, rent, stock, time_limit=limit, classes=index, gpus=kinds)
     rows = list(map(list, zip(names, found.count, rent, found.loads)))
@@ -1343,14 +1345,14 @@ def _of_one(d: Deployment, room: Room, replicas: int, round_seconds: float) -> R
 
 def _batching_section(d: Deployment, room: Room, known: dict[str, Any]) -> Section:
     "Which requests together, on one replica."
-    n, seconds = known.get("replicas", 1), known.get("token", float(room.engine.itl(1)))
-    some = _of_one(d, room, n, seconds)
+    n, each = known.get("replicas", 1), known.get("token", float(room.engine.itl(1)))
+    some = _of_one(d, room, n, each)
     tried = [(name, schedule(some, room.tokens, r), knows) for name, r, knows in _policies(some)]
     bound = max(table.bound for _, table, _ in tried)
     best = min(tried, key=lambda row: row[1].value)
     # the simplest rule, where another one gains less than a hundredth
     name, x, _ = tried[0] if tried[0][1].value <= 1.01 * best[1].value else best
-    scale = seconds / len(some)
+    scale = each / len(some)
     left = f"; {some.dropped} requests that do not fit alone are left out" if some.dropped else ""
     return Section(
         "batching",
@@ -1361,7 +1363,7 @@ def _batching_section(d: Deployment, room: Room, known: dict[str, Any]) -> Secti
         scale * x.value,
         scale * bound,
         "s mean latency",
-        (_batching_table(tried, n, seconds, bound),),
+        (_batching_table(tried, n, each, bound),),
         _batching_chart(tried, scale, bound),
         "No schedule of these requests with this memory has a smaller mean latency than the bound.",
         "What each policy does, on these requests; only memory limits the batch here.",
@@ -1369,17 +1371,17 @@ def _batching_section(d: Deployment, room: Room, known: dict[str, Any]) -> Secti
     )
 
 
-def _batching_table(tried: list, replicas: int, seconds: float, bound: float) -> Table:
+def _batching_table(tried: list, replicas: int, each: float, bound: float) -> Table:
     "What each policy does."
     some = tried[0][1].requests
     rows = [
-        [name, knows, seconds * x.mean, seconds * x.quantile(), seconds * x.worst, x.peak]
+        [name, knows, each * x.mean, each * x.quantile(), each * x.worst, x.peak]
         + [x.value / bound]
         for name, x, knows in tried
     ]
     of = f"of one replica of {replicas}" if replicas > 1 else "of the replica"
     return Table(
-        f"The first {len(some):,} requests {of}, in rounds of {_shown(1e3 * seconds)} ms; latency"
+        f"The first {len(some):,} requests {of}, in rounds of {_shown(1e3 * each)} ms; latency"
         " in seconds, without prefill; peak in tokens.",
         ("policy", "knows outputs", "mean", "99 %", "largest", "peak", "over bound"),
         rows,
@@ -1547,7 +1549,7 @@ def _first_chart(runs: dict[str, Run | None]) -> Chart | None:
     return Chart(*words) if series else None
 
 # %% ../../nbs/cli/04_report.ipynb #21fdf1e5
-def _blocks_section(d: Deployment, clock: Clock, seed: int) -> Section:
+def _blocks_section(d: Deployment, limit: float, seed: int) -> Section:
     "Which server holds which blocks."
     s, t = d.swarm, d.trace
     assert s is not None
@@ -1555,7 +1557,7 @@ def _blocks_section(d: Deployment, clock: Clock, seed: int) -> Section:
     unit, lengths = c.time_unit, Lengths(s.tokens)
     arrivals = Arrivals.from_trace(t, s.rate, count, len(c.clients), seed, time_unit=unit)
     capacity = design_capacity(c, arrivals=arrivals, lengths=lengths)
-    found = improve(capacity.plan, min(clock.left(), 10.0), seed)
+    found = improve(capacity.plan, min(limit, 10.0), seed)
     given = (c, found.placement, arrivals)
     runs = {
         name: _played(*given, rule, lengths=lengths, reject=True)
@@ -1617,7 +1619,7 @@ def _tried(key: str, make: Callable[[], Section]) -> Section:
         return Section(key, TITLES[key], str(error), status, tables=tables)
 
 
-def _sections(d: Deployment, clock: Clock, seed: int, line: Any) -> Iterator[Section]:
+def _sections(d: Deployment, limit: float, seed: int, line: Any) -> Iterator[Section]:
     "The decisions, in the order in which they need each other; experts first, they set the pace."
     known: dict[str, Any] = {}
     yield _tried("requests", lambda: _requests_section(d))
@@ -1636,12 +1638,12 @@ def _sections(d: Deployment, clock: Clock, seed: int, line: Any) -> Iterator[Sec
         line.show(done="fleet")
         yield _tried("fleet", lambda: _fleet_section(d, room_of(d, balance=balance), known))
         if d.offers:
-            yield _tried("kinds", lambda: _kinds_section(d, clock))
+            yield _tried("kinds", lambda: _kinds_section(d, limit / 2))
         line.show(done="batching")
         yield _tried("batching", lambda: _batching_section(d, room_of(d, balance=balance), known))
     if d.swarm is not None:
         line.show(done="blocks")
-        yield _tried("blocks", lambda: _blocks_section(d, clock, seed))
+        yield _tried("blocks", lambda: _blocks_section(d, limit / 2, seed))
 
 # %% ../../nbs/cli/04_report.ipynb #8c93ab38
 @door
@@ -1657,7 +1659,8 @@ def decide(
     ----------
     deployment : Deployment
     time_limit : float, optional
-        Seconds for all searches together; what has a closed form is computed in any case.
+        Seconds for both searches together, the mix of GPUs and the placement of blocks, half for
+        each; all else is computed in any case.
     seed : int
         Of which client a request comes from, and of the search.
     verbose : bool
@@ -1681,9 +1684,9 @@ def decide(
     >>> decide(small).section("fleet").value
     1
     """
-    clock, seed = Clock(time_limit), whole(seed, "seed")
+    limit, seed = seconds(time_limit), whole(seed, "seed")
     with progress(verbose, "report", time_limit) as line:
-        found = {s.key: s for s in _sections(deployment, clock, seed, line)}
+        found = {s.key: s for s in _sections(deployment, limit, seed, line)}
     ordered = [found[key] for key in TITLES if key in found]
     return Report(deployment.name, deployment.card.name, ordered, seed)
 
@@ -1706,7 +1709,7 @@ def report_run(
         A YAML or JSON file with model, trace, targets, GPUs, experts, blocks; report init prints
         one.
     time_limit : float
-        Seconds for all searches together.
+        Seconds for both searches together, the mix of GPUs and the placement of blocks.
     seed : int
         Of the search, and of which client a request comes from.
     output : Path

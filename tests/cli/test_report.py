@@ -51,7 +51,7 @@ from serving_or.tools.files import BadFile
 from serving_or.tools.models import CARDS, GPUS
 from tests.long import cases
 
-# two minutes of the trace, so that a report takes a second
+# ten minutes of the trace, so that a report takes a second
 SMALL = report_init().replace("  rate: 40", "  length: 600 s\n  rate: 20")
 SWARM = """\
 model: BLOOM-176B
@@ -80,7 +80,7 @@ def done(tmp_path_factory):
     os.chdir(folder)
     try:
         Path("deployment.yaml").write_text(SMALL)
-        result = run("deployment.yaml -o page.html")
+        result = run("deployment.yaml -o page.html --time-limit 1000")
     finally:
         os.chdir(before)
     assert result.exit_code == 0, result.output
@@ -151,7 +151,7 @@ def test_every_number_of_the_page_is_that_of_the_json(done):
 def test_the_command_and_the_door_say_the_same(done):
     folder, result, report = done
     assert result.stdout == report.summary() + "\n"
-    again = decide(read_deployment(folder / "deployment.yaml"), seed=0)
+    again = decide(read_deployment(folder / "deployment.yaml"), None, 0)
     assert again == report and hash(again) == hash(report)
     frame = report.to_frame()
     assert list(frame.index) == [s.key for s in report.sections]
@@ -226,7 +226,7 @@ def test_blocks_by_the_doors(here):
 # the bound on replicas
 
 
-@settings(max_examples=cases(4000))
+@settings(max_examples=cases(1000))
 @given(st.integers(0, 10**6))
 def test_no_rule_of_dealing_beats_the_bound(seed):
     rng = np.random.default_rng(seed)
@@ -310,8 +310,6 @@ def test_balance_slows_prompts_down():
     [
         (("ttft: 1 s", "ttft: 30 ms"), ["fleet"], "first token within"),
         (("name: A10\n", "name: L4\n  memory: 10 GB\n"), ["fleet", "batching"], "it needs"),
-        (("stock: 2", "stock: 0"), None, ""),
-        (("redundant: 8", "redundant: 7"), None, ""),
     ],
 )
 def test_a_decision_without_an_answer(here, change, failed, said):
@@ -319,10 +317,6 @@ def test_a_decision_without_an_answer(here, change, failed, said):
     assert text != SMALL
     Path("d.yaml").write_text(text)
     result = run("d.yaml -o d.html")
-    if failed is None:
-        # either an answer, or an input that is told to be wrong
-        assert result.exit_code in (0, 1, 2)
-        return
     report = Report.load("d.json")
     assert result.exit_code == 1 and [s.key for s in report.sections if s.failed] == failed
     assert said in report.section(failed[0]).decision
@@ -333,7 +327,8 @@ def test_a_decision_without_an_answer(here, change, failed, said):
 
 
 def test_nearest_targets_have_an_answer(here):
-    Path("d.yaml").write_text(SMALL.replace("ttft: 1 s", "ttft: 30 ms"))
+    text = SMALL.split("  offers:")[0].replace("ttft: 1 s", "ttft: 30 ms")
+    Path("d.yaml").write_text(text)
     d = read_deployment("d.yaml")
     section = decide(d).section("fleet")
     near = section.tables[0].rows[0][1]
@@ -434,6 +429,19 @@ def test_trace_and_model_from_files(here):
 # hostile names
 
 
+def test_a_map_that_runs_is_repaired(here):
+    loads = load_experts(window=8).loads[:6]
+    np.save("day.npy", loads)
+    old = plan(loads[0], 2, 8)
+    old.save("old.json")
+    text = "gpu: {name: A10, count: 2}\nexperts: {loads: day.npy, redundant: 8, old: old.json}\n"
+    Path("d.yaml").write_text(SMALL.split("gpu:")[0] + text)
+    section = decide(read_deployment("d.yaml")).section("experts")
+    made = plan(loads.sum(axis=0), 2, 8, old=old.physical)
+    assert section.value == made.value and f"{made.transfers.sum()} transfers" in section.decision
+    assert not any(p.name.endswith("-map.json") for p in here.iterdir())
+
+
 def test_names_are_shown_and_not_obeyed(here):
     name = "<script>alert(1)<!--"
     rows = "".join(f"{i},100,10\n" for i in range(20))
@@ -450,7 +458,7 @@ def test_names_are_shown_and_not_obeyed(here):
     assert "&lt;script&gt;" in text and "&lt;img src=x onerror=y&gt;" in text
 
 
-@settings(max_examples=cases(2000))
+@settings(max_examples=cases(1000))
 @given(st.text(max_size=40), st.text(max_size=40), st.floats() | st.integers())
 def test_any_text_is_safe_on_the_page(a, b, x):
     chart = Chart(a, [1, 2], {b: [1.0, 2.0]}, a, b)

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving_or.tools import sweeps
-from serving_or.tools.sweeps import Grid, Table, fill
+from serving_or.tools.sweeps import Grid, SweepTable, fill
 from tests.long import cases
 from tests.tree import ROOT
 
@@ -104,7 +104,7 @@ def test_processes_give_the_same_table(table, tmp_path):
     assert fill(work, GRID, tmp_path / "w", workers=2) == table
     assert fill(work, GRID, tmp_path / "one") == table
     saved = [(tmp_path / name / "table.json").read_bytes() for name in ("w", "one")]
-    assert saved[0] == saved[1] and Table.load(tmp_path / "w" / "table.json") == table
+    assert saved[0] == saved[1] and SweepTable.load(tmp_path / "w" / "table.json") == table
 
 
 @pytest.mark.parametrize("workers", [1, 2])
