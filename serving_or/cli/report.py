@@ -723,6 +723,8 @@ def _td(value: Any) -> str:
     "A cell; a number carries all its digits."
     if isinstance(value, int | float) and not isinstance(value, bool):
         return f'<td data-value="{value!r}">{_shown(value)}</td>'
+    if value is None:
+        return "<td>–</td>"
     kind = ' class="code"' if str(value).startswith("python ") else ""
     return f"<td{kind or ' class=words'}>{_text(_shown(value))}</td>"
 
