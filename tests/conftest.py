@@ -64,7 +64,14 @@ def pytest_terminal_summary(terminalreporter):
     """How many calls the fuzz tests have made."""
     reports = [r for some in terminalreporter.stats.values() for r in some]
     calls = [r for r in reports if getattr(r, "when", None) == "call"]
-    told = [value for r in calls for _, value in r.user_properties]
-    if told:
-        said = f"front doors: {sum(told):,} calls with bad or extreme input"
-        terminalreporter.write_line(said)
+    for name, what in TOLD.items():
+        told = [value for r in calls for key, value in r.user_properties if key == name]
+        if told:
+            terminalreporter.write_line(what.format(sum(told)))
+
+
+# what tests count, by the name under which they record it
+TOLD = {
+    "calls": "front doors: {:,} calls with bad or extreme input",
+    "cases": "files and command lines: {:,} cases of spoiled or hostile input",
+}

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from .answers import Record, choice, number, whole
+from .files import read_bytes
 
 # %% ../../nbs/tools/06_data.ipynb #8f4a49f5
 REQUESTS = {
@@ -272,10 +273,7 @@ def _read_graphml(source, name):
     "The graph of a GraphML file, as networkx reads it."
     import networkx as nx
 
-    with source.open("rb") as stream:
-        text = stream.read(LARGEST + 1)
-    if len(text) > LARGEST:
-        raise ValueError(f"{name} is larger than {LARGEST:,} bytes; it is not read")
+    text = read_bytes(source, LARGEST) if isinstance(source, Path) else source.read_bytes()
     try:
         graph = nx.parse_graphml(text)
     # networkx lets through what the XML parser and the conversions of values raise

@@ -18,7 +18,7 @@ from dataclasses import fields as _fields
 from difflib import get_close_matches
 from functools import lru_cache
 from math import log10
-from os import PathLike
+from os import PathLike, fstat
 from pathlib import Path
 from sys import float_info
 from typing import (
@@ -873,8 +873,10 @@ def read_bytes(path: str | PathLike, most_bytes: int = MOST_BYTES) -> bytes:
     if path.exists() and not path.is_dir() and not path.is_file():
         nothing.refuse([((), 1, "is a device or a pipe", "an ordinary file")])
     with path.open("rb") as file:
-        raw = file.read(most_bytes + 1)
-    if len(raw) > most_bytes:
+        # what is sparse on disk would be large in memory
+        large = fstat(file.fileno()).st_size > most_bytes
+        raw = b"" if large else file.read(most_bytes + 1)
+    if large or len(raw) > most_bytes:
         nothing.refuse([((), 1, "is too large", f"at most {most_bytes:,} bytes")])
     return raw
 
