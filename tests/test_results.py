@@ -192,3 +192,30 @@ def test_rows_of_tables_have_as_many_cells_as_their_heads():
             cells = len(re.split(r"(?<!\\)\|", line))
             assert width in (None, cells), line
             width = cells
+
+
+OPEN = nbformat.read(ROOT / "book/open_questions.ipynb", as_version=4)
+WORDS = "\n".join(c.source for c in OPEN.cells if c.cell_type == "markdown")
+
+
+def test_the_table_of_open_questions_has_every_section_once():
+    rows = re.findall(r"^\| \[[^]]+\]\(#([\w-]+)\) \|", WORDS, re.M)
+    sections = re.findall(r"^\(([\w-]+)\)=$", WORDS, re.M)
+    assert len(rows) > 15 and rows == sections
+
+
+def test_every_open_question_says_what_is_known_and_open_and_has_an_experiment():
+    """Of a dozen lines at most, and with an assertion on what it shows."""
+    for question in WORDS.split("\n(")[1:]:
+        assert question.count("*Known.*") == question.count("*Open.*") == 1, question[:40]
+    experiments = [c.source for c in OPEN.cells if c.cell_type == "code"][1:]
+    assert len(experiments) == len(re.findall(r"^\(", WORDS, re.M))
+    for source in experiments:
+        assert "assert " in source and len(source.splitlines()) <= 12
+
+
+def test_open_questions_name_theorems_that_are_there():
+    named = set(re.findall(r"\{prf:ref\}`([^`<]+)`", WORDS))
+    assert len(named) > 20 and named <= {s.label for s in STATEMENTS}
+    links = re.findall(r"\]\((\.\.[^)#]+)\)", WORDS)
+    assert links and all((ROOT / "book" / link).is_file() for link in links)
