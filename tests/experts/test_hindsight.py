@@ -890,3 +890,15 @@ def test_the_relaxation_is_not_asked_where_the_program_was_solved(large, monkeyp
 
     monkeypatch.setattr(hindsight, "relax", refuse)
     assert optimum(AWKWARD, None).cost == 22.0
+
+
+def test_ten_instances_at_three_limits():
+    "Limits are kept, and no bound is below the relaxation's or the certificate's."
+    every = list(product((1.0, 3.0, 15.0), KINDS, ((24, 12, 20), (32, 16, 16))))
+    for limit, kind, (m, k, T) in every[: cases(len(every), 2)]:
+        p = Problem(trace(kind, m, T, 25, seed=2), k)
+        began = time.process_time()
+        found = optimum(p, limit)
+        assert time.process_time() - began <= limit + max(0.2 * limit, 0.5)
+        cheap = max(relax(p).bound, run(p, Never()).bound)
+        assert cheap * (1 - 1e-9) <= found.bound <= found.cost
