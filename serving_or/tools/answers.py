@@ -687,9 +687,10 @@ def write_whole(path: str | os.PathLike, text: str) -> None:
             part.chmod(target.stat().st_mode)
         os.replace(part, target)
     except OSError as error:
-        # the name that the caller knows; a full disk tells none
-        error.filename, error.filename2 = os.fspath(path), None
-        raise
+        if error.errno is None:
+            raise
+        # with the name that the caller knows; a full disk tells none
+        raise OSError(error.errno, error.strerror, os.fspath(path)) from error
     finally:
         part.unlink(missing_ok=True)
 
