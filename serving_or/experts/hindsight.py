@@ -635,8 +635,8 @@ def _ascend(glue, begin, end, clock, keep=None):
 
 # %% ../../nbs/experts/11_hindsight.ipynb #4487da5f
 def _rolled(glue, clock):
-    "A first pass, in which nothing is known of later steps: all u, as far as there was time."
-    steps, first, u = glue.chain.problem.steps, glue.chain.first, np.zeros(glue.chain.events)
+    "A first pass, in which nothing is known of later steps: all u, 1 where there was no time."
+    steps, first, u = glue.chain.problem.steps, glue.chain.first, np.ones(glue.chain.events)
     extra = glue.chain.problem.extra
     ahead = AHEAD if extra < WIDE else 0
     # a pass that is done in time proves more than half of a better one
@@ -776,7 +776,7 @@ class _Known:
     "The best depths and bounds so far, and the program's fractions u, which become depths."
 
     def __init__(self, chain, line, seed):
-        self.chain, self.seed, self.u, self._line = chain, seed, np.zeros(chain.events), line
+        self.chain, self.seed, self.u, self._line = chain, seed, np.ones(chain.events), line
         self.depth = depths(chain, np.tile(whole_start(chain.problem), (chain.problem.steps, 1)))
         self.cost = price(chain, self.depth)
         self.bound = self.word = -np.inf
@@ -860,6 +860,8 @@ def _cheaply(known, glue, clock):
     lowest = chain.latency(chain.lengths)
     few = 1.0 if chain.events <= WHOLE else 0.4
     known.prove(_certified(chain.problem, lowest, _part(clock, few * CERTIFIED)))
+    # as deep as can be, and GPUs kept by Belady's rule
+    known.offer([chain.lengths])
     known.offer(_simple_depths(chain, _part(clock, few * PLAYED)))
 
 

@@ -120,6 +120,21 @@ def test_whole_batches_with_a_part_of_room():
     assert share_memory([9, 1], error.value.nearest, 16, 3, whole=True).sequences == 1
 
 
+def test_whole_copies_go_where_they_help():
+    # the slowest gets one, not those near it
+    plan = share_memory([10, 9.5], 1, 0.01, 1, batch=1, whole=True)
+    assert plan.copies.tolist() == [[1, 0]]
+    # a layer at its floor gets no more
+    plan = share_memory([[80, 0], [6, 0]], 2, 1, 10, batch=1, gpus=2, whole=True)
+    assert plan.copies.tolist() == [[1, 0], [1, 0]] and plan.expert_time == 43
+
+
+@pytest.mark.parametrize("limit", [None, 30])
+def test_the_bound_of_a_whole_split_is_that_of_parts(limit):
+    parts, plan = (share_memory([9, 1], 5, 16, 1.5, limit=limit, whole=w) for w in (False, True))
+    assert plan.bound == parts.bound < plan.value and plan.status == "feasible"
+
+
 def test_no_whole_batch_is_not_a_proof():
     # parts of copies keep the limit with a batch of .8 and more
     with pytest.raises(NotFound) as error:

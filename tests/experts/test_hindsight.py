@@ -312,17 +312,13 @@ def test_no_answer_is_wrong_at_any_scale(limit, configurations, monkeypatch):
 def test_a_bound_stands_without_a_good_schedule_at_any_scale(program, large, monkeypatch):
     "A bad schedule hides nothing: it does not lower a bound. With the linear program and without."
 
-    def never(chain, *_):
-        return iter([np.zeros(chain.problem.steps, np.intp)])
-
     def cut(given, **more):
         found = solve(given, **more)
         status = found.status if program else Outcome.TIME_LIMIT
         return replace(found, status=status, x=np.zeros(given.cost.size), bound=found.bound)
 
     monkeypatch.setattr(hindsight, "solve", cut)
-    monkeypatch.setattr(hindsight, "_simple_depths", never)
-    monkeypatch.setattr(hindsight, "improve", lambda chain, depth, *_: (depth, True))
+    monkeypatch.setattr(hindsight._Known, "offer", lambda *_: False)
     monkeypatch.setattr(hindsight, "_branched", lambda *_: None)
     monkeypatch.setattr(hindsight, "depths", lambda chain, x: np.zeros(len(x), np.intp))
     loose = 0
@@ -444,7 +440,7 @@ def test_passes_only_rise(window, ahead, monkeypatch):
             assert last - 1e-7 * max(1, best) <= bound <= best * (1 + 1e-9) + 1e-12
         assert price(glue.chain, threshold_depths(glue.chain, u)).min() >= best * (1 - 1e-9)
         stopped = Glue(chain_of(p))
-        assert not hindsight._rolled(stopped, Clock(0)).any()
+        assert hindsight._rolled(stopped, Clock(0)).all()
 
 
 def test_whole_windows_are_below_the_optimum_for_any_prices_at_the_borders():
@@ -838,3 +834,71 @@ def test_live_example_takes_every_corner():
         assert "hindsight" in hindsight_of_a_spike(w, spike, shift)
     for kind, w, windows in product(("zipf", "bursts"), (1.0, 8.0), (0, 13)):
         assert "integrality" in closing_in(kind, w, windows)
+
+
+def test_steps_that_no_window_reached_are_taken_as_deep_as_can_be(monkeypatch):
+    "A pass that was cut off left them as they were at the start, and lost half of the cost."
+    p = Problem(trace("ar", 32, 60, 25, seed=1), 8)
+    chain = chain_of(p)
+    ascend, seen = hindsight._ascend, []
+
+    def once(*given):
+        seen.append(given)
+        return ascend(*given) if len(seen) == 1 else None
+
+    monkeypatch.setattr(hindsight, "_ascend", once)
+    monkeypatch.setattr(hindsight, "_simple_depths", lambda *_: iter([]))
+    known, glue = hindsight._Known(chain, progress(False, ""), 0), Glue(chain)
+    never = known.cost
+    hindsight._cheaply(known, glue, Clock(0))
+    deepest = known.cost
+    assert deepest == price(chain, chain.lengths) < 0.8 * never
+    hindsight._linearly(known, glue, Clock())
+    assert known.cost < deepest and np.array_equal(known.depth[20:], chain.lengths[20:])
+
+
+def test_each_chunk_begins_where_the_one_before_ends(monkeypatch):
+    "Rounded at thresholds alone, in chunks of three steps; from a wrong start four times as far."
+    for name, value in {"WHOLE": -1, "CHUNK": 3, "BESIDE": 2}.items():
+        monkeypatch.setattr(hindsight, name, value)
+    monkeypatch.setattr(hindsight, "improve", lambda chain, depth, *_: (depth, True))
+    cost = best = 0.0
+    for seed in range(12):
+        g = np.random.default_rng(seed)
+        loads = np.where(g.random((9, 5)) < 0.3, 10.0, 1.0) * g.uniform(0.8, 1.2, (9, 5))
+        p = Problem(loads, 4, 2.0, [1, 1, 1, 1, 0])
+        known = hindsight._Known(chain_of(p), progress(False, ""), 0)
+        known.u = solve(chain_rows(known.chain), relaxed=True).x[: known.chain.events]
+        hindsight._rounded(known, None, Clock())
+        cost, best = cost + known.cost, best + best_schedule(p)
+    assert best * (1 - 1e-12) <= cost <= 1.006 * best
+
+
+def test_windows_share_the_time_that_is_left():
+    windows = [(0, 2), (2, 4), (4, 6)]
+    shares = [clock.limit for _, _, clock in hindsight._shares(windows, Clock(12))]
+    assert shares == pytest.approx([4, 6, 12], abs=1.0)
+    # a moment at least, but no more than there is
+    short = [clock.limit for _, _, clock in hindsight._shares(windows, Clock(0.6))]
+    assert short[0] == hindsight.MOMENT and max(short) <= 0.6
+    assert not list(hindsight._shares(windows, Clock(0)))
+
+
+def test_the_relaxation_is_not_asked_where_the_program_was_solved(large, monkeypatch):
+    def refuse(*_, **__):
+        raise AssertionError("the program proves more")
+
+    monkeypatch.setattr(hindsight, "relax", refuse)
+    assert optimum(AWKWARD, None).cost == 22.0
+
+
+def test_ten_instances_at_three_limits():
+    "Limits are kept, and no bound is below the relaxation's or the certificate's."
+    every = list(product((1.0, 3.0, 15.0), KINDS, ((24, 12, 20), (32, 16, 16))))
+    for limit, kind, (m, k, T) in every[: cases(len(every), 2)]:
+        p = Problem(trace(kind, m, T, 25, seed=2), k)
+        began = time.process_time()
+        found = optimum(p, limit)
+        assert time.process_time() - began <= limit + max(0.2 * limit, 0.5)
+        cheap = max(relax(p).bound, run(p, Never()).bound)
+        assert cheap * (1 - 1e-9) <= found.bound <= found.cost

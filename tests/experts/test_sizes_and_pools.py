@@ -423,6 +423,13 @@ def test_credit_pays_for_what_targets_neglect():
     assert round_copies(np.full((9, 1), 0.75), [0], 3, 4, Credit(), [[9.0]] * 9, 1.0).max() == 0
 
 
+def test_layers_share_their_credit_and_the_worst_has_the_first_copy():
+    # losses of 2 and 6 together pay for one copy at a price of 7
+    x, r = np.array([[[1.0, 0], [1, 0]]]), np.array([[[4.0, 0], [12, 0]]])
+    X = round_copies(x, np.zeros((2, 2)), 2, 1.0, Credit(), r, 7.0)
+    assert X.tolist() == [[[0, 0], [1, 0]]]
+
+
 def test_a_credit_is_for_one_copy_at_most():
     # what no copy can mend, and then one that can: not all that was lost in ten steps is left
     x = np.array([[0.75, 0.0]] * 10 + [[0.75, 3.0]])
@@ -439,6 +446,8 @@ def test_roundings_are_not_changed():
         assert vars(rule) == before and isinstance(rule, Rounding)
     with pytest.raises(ValueError, match="theta"):
         run_pool(pool, rounding=Threshold(theta=[[0.1, 0.2]] * 3), certify=False)
+    with pytest.raises(ValueError, match="theta is for"):
+        run_pool(pool, rounding=Threshold(theta=[[[0.1, 0.2]]] * 3), certify=False)
 
 
 def test_certificates_hold_for_every_policy():
