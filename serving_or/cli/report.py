@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['FAILED', 'COMPUTE', 'BANDWIDTH', 'report_init', 'Replica', 'ExpertGroup', 'Swarm', 'Deployment', 'read_deployment',
-           'Table', 'Chart', 'Section', 'Report', 'with_spares', 'step_times', 'Room', 'room_of', 'work_bound', 'play',
-           'decide', 'report_run']
+           'Table', 'Chart', 'Section', 'Report', 'with_spares', 'step_times', 'Room', 'room_of', 'work_bound',
+           'play_trace', 'decide', 'report_run']
 
 # %% ../../nbs/cli/04_report.ipynb #78f7c888
 #| code-fold: true
@@ -1041,7 +1041,7 @@ def _tiles(
         width /= np.sqrt(2)
 
 # %% ../../nbs/cli/04_report.ipynb #863b0cfc
-def play(room: Room, trace: RequestTrace, replicas: int) -> SteppedServer:
+def play_trace(room: Room, trace: RequestTrace, replicas: int) -> SteppedServer:
     """What the requests of a trace feel, each dealt to the replica whose work ends first.
 
     Parameters
@@ -1064,7 +1064,7 @@ def play(room: Room, trace: RequestTrace, replicas: int) -> SteppedServer:
     --------
     >>> room = Room(Engine(0.04, 0.01, 4, 10, stalls=True), 1000, 0.001, 1.0)
     >>> trace = RequestTrace("two", np.zeros(2), np.full(2, 100), np.full(2, 10))
-    >>> play(room, trace, 1).ttft.tolist(), play(room, trace, 2).ttft.tolist()
+    >>> play_trace(room, trace, 1).ttft.tolist(), play_trace(room, trace, 2).ttft.tolist()
     ([0.1, 0.2], [0.1, 0.1])
     """
     to = _dealt(room, trace, whole(replicas, "replicas", least=1))
@@ -1174,7 +1174,7 @@ def _fewest(d: Deployment, room: Room, least: int) -> tuple[int, dict[int, Stepp
 
     def good(n: int) -> bool:
         if n not in played:
-            played[n] = play(room, d.trace, n)
+            played[n] = play_trace(room, d.trace, n)
         return played[n].good(d.ttft, d.tpot) >= d.share
 
     low, high = least - 1, least

@@ -166,8 +166,8 @@ def _torch(data: bytes, name: str) -> Any:
         import torch
     except ImportError:
         raise ValueError(
-            f"{name} was written by torch, and torch is not here; pip install 'serving-or[engines]',"
-            " or save its arrays as .npz where torch is"
+            f"{name} was written by torch, and torch is not here; pip install"
+            " 'serving-or[engines]', or save its arrays as .npz where torch is"
         ) from None
     try:
         found = torch.load(io.BytesIO(data), weights_only=True, map_location="cpu")

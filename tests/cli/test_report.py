@@ -32,7 +32,7 @@ from serving_or.cli.report import (
     Section,
     Table,
     decide,
-    play,
+    play_trace,
     read_deployment,
     report_init,
     room_of,
@@ -204,8 +204,8 @@ def test_fleet_by_the_doors(done):
     assert rows["KV room, tokens"] == tokens and rows["balance of the experts' work"] == balance
     room_ = room_of(d, balance=balance)
     n = int(section.value)
-    assert play(room_, d.trace, n).good(d.ttft, d.tpot) >= d.share
-    assert n == 1 or play(room_, d.trace, n - 1).good(d.ttft, d.tpot) < d.share
+    assert play_trace(room_, d.trace, n).good(d.ttft, d.tpot) >= d.share
+    assert n == 1 or play_trace(room_, d.trace, n - 1).good(d.ttft, d.tpot) < d.share
     assert report.section("batching").tables[0].caption.split()[2].isdigit()
 
 
@@ -245,7 +245,7 @@ def test_no_rule_of_dealing_beats_the_bound(seed):
     for replicas in (1, 2, 3, 5):
         to = rng.integers(replicas, size=n) if rng.random() < 0.5 else None
         if to is None:
-            felt = play(room_, trace, replicas)
+            felt = play_trace(room_, trace, replicas)
             met = felt.good(ttft, tpot)
         else:
             good = 0
@@ -254,7 +254,9 @@ def test_no_rule_of_dealing_beats_the_bound(seed):
                 some = RequestTrace(
                     "y", *(v[at] for v in (trace.arrival, trace.prompt, trace.output))
                 )
-                good += round(play(room_, some, 1).good(ttft, tpot) * len(at)) if len(at) else 0
+                good += (
+                    round(play_trace(room_, some, 1).good(ttft, tpot) * len(at)) if len(at) else 0
+                )
             met = good / n
         # with the share that is met, the bound may not ask for more
         if met > 0:
