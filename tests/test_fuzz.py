@@ -14,6 +14,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import zipfile
 from contextlib import contextmanager
@@ -30,11 +31,14 @@ from serving_or.blocks.petals_rules import read_launch
 from serving_or.cli.app import EXITS, command_line
 from serving_or.cli.blocks import blocks_init
 from serving_or.cli.fleet import fleet_init, read_requests
+from serving_or.cli.grid import read_sweep, sweep_init
+from serving_or.cli.report import read_deployment, report_init
 from serving_or.tools import answers
 from serving_or.tools.answers import NotFound, Record, write_whole
 from serving_or.tools.array_files import read_arrays
 from serving_or.tools.data import load_topology
 from serving_or.tools.models import Card
+from serving_or.tools.sweeps import Grid, fill
 from tests.long import cases
 from tests.tools.hostile import HOSTILE, npy_file, safetensors_file
 
@@ -161,6 +165,25 @@ def _maps(folder):
     return [*found, _saved(np.save, np.array(plan)), b"0,1,2,3,0,1\n"]
 
 
+GRID = Grid({"load": [0.5, 0.8], "name": ["a", "b"]})
+
+
+def _cell(rng, load, name):
+    return {"wait": load, "far": float("inf"), "said": name, "none": None}
+
+
+def _read_cells(path):
+    "The file of a sweep that was stopped, where the sweep looks for it."
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "cells.jsonl").write_bytes(path.read_bytes())
+        fill(_cell, GRID, folder)
+
+
+def _cells(folder):
+    fill(_cell, GRID, folder)
+    return (folder / "cells.jsonl").read_bytes()
+
+
 def _records():
     c = blocks.Cluster(4, 4.0, 1.0, [24, 16, 16], [10, 20, 20], [10, 10, 10])
     plan = blocks.sweep(c, 2)
@@ -175,6 +198,7 @@ def _records():
         experts.ExpertMap([[0, 1, 2, 3, 0, 1]], gpus=3),
         fleet.Requests([0.0, 1], [2, 3], [4, 5]),
         fleet.staff(10.0, 1.0, wait=0.1),
+        fill(_cell, GRID),
     ]
     return [record.to_json().encode() for record in found]
 
@@ -203,7 +227,8 @@ def readers(tmp_path_factory):
     "Name: a file's ending, the reader, valid files."
     folder = tmp_path_factory.mktemp("valid")
     arrays, maps = _arrays(), _maps(folder)
-    launch = "petals.cli.run_server m --block_indices 0:4 --new_swarm"
+    launch = "python -m petals.cli.run_server m --block_indices 0:4 --attn_cache_tokens 592"
+    launch += " --inference_max_length 148 --throughput 12.5 --new_swarm"
     return {
         "read_arrays": ("", read_arrays, [*arrays, *maps]),
         "read_loads": ("", lambda p: experts.read_loads(p, experts=4), arrays),
@@ -216,8 +241,37 @@ def readers(tmp_path_factory):
         "read_requests": (".csv", read_requests, [TRACE]),
         "load_topology": (".graphml", load_topology, [GRAPH.encode()]),
         "Record.load": (".json", Record.load, _records()),
+        "read_sweep": (".yaml", read_sweep, [sweep_init().encode(), *map(str.encode, SWEEPS)]),
+        "cells of a sweep": ("", _read_cells, [_cells(folder)]),
+        "read_deployment": (
+            ".yaml",
+            read_deployment,
+            [report_init().encode(), *map(str.encode, DEPLOYMENTS)],
+        ),
         "read_launch": ("", lambda p: read_launch(p.read_text("utf-8")), [launch.encode()]),
     }
+
+
+SWEEPS = [
+    """{"kind": "blocks", "methods": ["cg"], "topologies": ["gtsce"], "requests": [2]}""",
+    """kind: fleet
+policies: [fcfs, mcsf]
+traces: [azure_conv]
+memory: [9000]
+parts: 2
+count: 20
+step: 0.5
+""",
+]
+DEPLOYMENTS = [
+    """model: Llama-2-7B
+trace: {requests: azure_code, start: 10 s, length: 60 s, rate: 4, drop_empty: true}
+targets: {ttft: 1 s, tpot: 100 ms}
+weight_bits: 8
+gpu: {name: A100, memory: 40 GB, bandwidth: 1 TB, operations: 1e14, share: 0.8, batch: 9}
+steps: {step: 10 ms, each: 0.1 ms, prompt_token: 0.1 ms}
+""",
+]
 
 
 CLUSTER = {
@@ -227,7 +281,9 @@ CLUSTER = {
 }
 NAMES = ["read_arrays", "read_loads", "read_map", "check_map", "read_cluster", "from_yaml"]
 NAMES += ["read_fleet", "from_config", "read_requests", "load_topology", "Record.load"]
-NAMES += ["read_launch"]
+# read_launch stays last: it takes a text
+NAMES += ["read_sweep", "cells of a sweep", "read_deployment", "read_launch"]
+FILES = NAMES[:-1]
 
 
 def told(call):
@@ -318,6 +374,10 @@ COMMANDS = [
     "fleet cache --model Llama-2-7B --gpu A100",
     "fleet batch --trace FILE --memory 9000 --count 3",
     "fleet mix FILE --time-limit 0.2",
+    "report init",
+    "report run FILE --time-limit 0.2 --seed 1",
+    "sweep init",
+    "sweep run FILE --workers 1",
 ]
 ODD = ["-1", "nan", "inf", "1e400", "", "x", "--", "-9e99", "1.5", "\x00", "\udcff", "../..", "/"]
 ODD += ["/dev/null", "--help=1", "9" * 400, "\x1b[31m", "=", "*", "~", "null", "[1]", "1,2", "0"]
@@ -329,7 +389,9 @@ def test_commands(seed, readers, tmp_path, monkeypatch, record_property):
     "Every command, with a spoiled file, an odd word, or both: an exit code that is documented."
     monkeypatch.chdir(tmp_path)
     rng, wrong, count, runner, app = np.random.default_rng(seed), [], 0, CliRunner(), command_line()
-    files = [data for name in NAMES[:11] for data in readers[name][2]]
+    # the samples of report and sweep are good for half a minute
+    long = {report_init().encode(), sweep_init().encode()}
+    files = [data for name in FILES for data in readers[name][2] if data not in long]
     for line in COMMANDS:
         for _ in range(8):
             words, file = line.split(), f"file{['', '.json', '.yaml', '.csv'][rng.integers(4)]}"
@@ -345,8 +407,12 @@ def test_commands(seed, readers, tmp_path, monkeypatch, record_property):
                 wrong.append(f"{words} → {done.exit_code} {done.stderr[-300:]} {done.exception!r}")
             elif done.exit_code == 2 and not done.stderr:
                 wrong.append(f"{words} → 2 without a word")
-            elif sorted(os.listdir()) != before:
-                wrong.append(f"{words} wrote {set(os.listdir()) - set(before)}")
+            # only a report is for a file
+            wrote = set(os.listdir()) - set(before)
+            if line.startswith("report run") and done.exit_code in (0, 1):
+                [os.remove(name) for name in wrote if name.startswith("file-report.")]
+            if sorted(os.listdir()) != before:
+                wrong.append(f"{words} wrote {wrote}")
             os.remove(file)
     record_property("cases", count)
     assert not wrong, f"{len(wrong)} of {count}\n" + "\n".join(wrong[:5])
@@ -355,7 +421,7 @@ def test_commands(seed, readers, tmp_path, monkeypatch, record_property):
 # what is no file, or another one than it says
 
 
-@pytest.mark.parametrize("name", NAMES[:11])
+@pytest.mark.parametrize("name", FILES)
 def test_what_is_no_ordinary_file(name, readers, tmp_path, record_property):
     "Pipes are not waited for, devices not read to their end, loops not followed."
     ending, read, good = readers[name]
