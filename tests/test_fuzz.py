@@ -402,6 +402,94 @@ def test_pickles_are_never_run(tmp_path, record_property):
     assert not (tmp_path.parents[1] / "outside.npy").exists()
 
 
+# what would fill the memory
+
+BOMBS = """
+import io, resource, sys, zipfile
+from pathlib import Path
+
+from numpy.lib.format import write_array_header_1_0
+
+from serving_or import blocks, experts, fleet
+from serving_or.cli.fleet import read_requests
+from serving_or.tools.answers import Record
+from serving_or.tools.array_files import read_arrays
+from serving_or.tools.data import load_topology
+from serving_or.tools.models import Card
+
+# more than a reader takes of the largest text, and less than these files would be
+most = int(sys.argv[1])
+resource.setrlimit(resource.RLIMIT_AS, (most, most))
+folder = Path(sys.argv[2])
+files = {
+    "sparse": lambda f: f.truncate(2**40),
+    "zeros": lambda f: f.truncate(2**26),
+    "aliases": lambda f: f.write(b"a0: &a0 [1,1,1,1,1,1,1,1,1]\\n" + b"".join(
+        b"a%d: &a%d [" % (i, i) + b",".join([b"*a%d" % (i - 1)] * 9) + b"]\\n"
+        for i in range(1, 30))),
+    "deep": lambda f: f.write(b"[" * 10**5),
+    "deep yaml": lambda f: f.write(b"a: {" * 10**5),
+    "long": lambda f: f.write(b"[" + b"1," * 10**6 + b"1]"),
+    "entities": lambda f: f.write(b"<!DOCTYPE g [<!ENTITY a '" + b"a" * 1000 + b"'>" + b"".join(
+        b"<!ENTITY a%d '%s'>" % (i, (b"&a%d;" % (i - 1) if i else b"&a;") * 10)
+        for i in range(12)) + b"]><graphml>&a11;</graphml>"),
+}
+
+
+def zeros(name, head):
+    # a gigabyte that takes a megabyte
+    def bomb(f):
+        with zipfile.ZipFile(f, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+            with archive.open(name, "w", force_zip64=True) as stream:
+                stream.write(head)
+                for _ in range(1024):
+                    stream.write(bytes(2**20))
+    return bomb
+
+
+head = {"descr": "<i8", "fortran_order": False, "shape": (1, 4, 2**25)}
+buffer = io.BytesIO()
+write_array_header_1_0(buffer, head)
+files["zip of an array"] = zeros("weight.npy", buffer.getvalue())
+files["zip of a pickle"] = zeros("a/data.pkl", b"")
+readers = {
+    ".npz": read_arrays, ".pt": lambda p: experts.read_loads(p, experts=4),
+    ".dat": experts.read_map, ".yaml": blocks.Cluster.from_yaml, ".yml": fleet.read_fleet,
+    ".json": Record.load, ".config.json": Card.from_config, ".csv": read_requests,
+    ".graphml": load_topology,
+}
+count = 0
+for word, write in files.items():
+    path = folder / "bomb"
+    with path.open("wb") as stream:
+        write(stream)
+    for ending, read in readers.items():
+        path = path.rename(folder / f"bomb{ending}")
+        try:
+            read(path)
+        except (ValueError, OSError) as error:
+            assert str(error)
+        except BaseException as error:
+            raise SystemExit(f"{word} {ending}: {type(error).__name__} {error}")
+        count += 1
+    path.unlink()
+print(count, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+def test_what_would_fill_the_memory(tmp_path, record_property):
+    "Four gigabytes of addresses, of which the libraries take one; and 600 MB of them in use."
+    line = [sys.executable, "-c", BOMBS, str(4 * 2**30), str(tmp_path)]
+    one = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        line, env={**os.environ, **one}, cwd=ROOT, capture_output=True, text=True, timeout=600
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    count, kilobytes = map(int, done.stdout.split())
+    assert kilobytes < 600_000
+    record_property("cases", count)
+
+
 # what interrupts a write
 
 

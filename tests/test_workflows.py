@@ -4,6 +4,7 @@ import os
 import re
 import stat
 import subprocess
+from configparser import ConfigParser
 
 import pytest
 import yaml
@@ -13,6 +14,7 @@ from tests.tree import ROOT
 FILES = sorted((ROOT / ".github/workflows").glob("*.yml"))
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 TARGETS = set(re.findall(r"^([a-z-]+):", MAKEFILE, re.M))
+BADGE = re.compile(r"^\[!\[([^]]*)\]\(([^)]*)\)\]\(([^)]*)\)$", re.M)
 # What a job may have beyond reading, and the step that needs it.
 GRANTS = {
     ("site", "deploy"): ({"pages": "write", "id-token": "write"}, "actions/deploy-pages@"),
@@ -80,6 +82,36 @@ def test_every_python_that_is_promised_is_tested():
     promised = re.findall(r"Programming Language :: Python :: (3\.\d+)", setup)
     assert jobs["newest"]["strategy"]["matrix"]["python"] == promised
     assert "constraints-oldest.txt" in str(jobs["oldest"]["steps"])
+
+
+def test_badges_say_what_the_settings_say():
+    """Tests and book by their workflows on `main`, licence and versions as in `setup.py`."""
+    ini = ConfigParser(delimiters=["="])
+    ini.read(ROOT / "settings.ini", encoding="utf-8")
+    of = ini["DEFAULT"]
+    repo = of["git_url"]
+    setup = (ROOT / "setup.py").read_text(encoding="utf-8")
+    python = re.findall(r"Programming Language :: Python :: (3\.\d+)", setup)
+    licence = re.search(r'license="(.*?)"', setup)[1]
+    head = (ROOT / "README.md").read_text(encoding="utf-8").partition("\n## ")[0]
+    badges = {words: (shown, to) for words, shown, to in BADGE.findall(head)}
+    for words, name in (("tests", "tests"), ("book", "site")):
+        assert (ROOT / f".github/workflows/{name}.yml").is_file()
+        workflow = f"{repo}/actions/workflows/{name}.yml"
+        assert badges[words][0] == f"{workflow}/badge.svg?branch={of['branch']}"
+    book = f"{of['doc_host']}{of['doc_baseurl']}"
+    assert badges["tests"][1] == f"{repo}/actions/workflows/tests.yml"
+    assert badges["book"][1] == book
+    versions, shield = f"{python[0]} to {python[-1]}", "https://img.shields.io/badge/"
+    shown, to = badges[f"Python {versions}"]
+    assert shown == f"{shield}Python-{versions.replace(' ', '_')}-blue" and (ROOT / to).is_file()
+    shown, to = badges[f"licence: {licence}"]
+    assert shown == f"{shield}licence-{licence.replace('-', '--')}-blue" and (ROOT / to).is_file()
+    assert len(badges) == 4
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    told = {key: cited[key] for key in ("version", "license", "repository-code", "url")}
+    wanted = {"version": of["version"], "license": licence, "repository-code": repo, "url": book}
+    assert told == wanted
 
 
 def test_a_release_is_the_version_of_the_settings(tmp_path):

@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['OFFER', 'ENDLESS', 'STAY', 'PACKING', 'FULL', 'UNKNOWN', 'FARTHEST', 'STEP', 'MOST_KEPT', 'DEVICE', 'MOST_TOKENS',
-           'DTYPES', 'QUANTS', 'PEER', 'HUB', 'WHO', 'HEAD', 'PYTHON', 'NUMERAL', 'OPTIONS', 'NEEDED', 'offers',
-           'petals_bp', 'should_move', 'rebalance', 'PetalsRouting', 'PetalsThroughput', 'pooled', 'one_by_one',
-           'petals', 'Launch', 'launch_commands', 'pool_tokens', 'read_launch']
+           'MOST_LINE', 'DTYPES', 'QUANTS', 'PEER', 'HUB', 'WHO', 'HEAD', 'PYTHON', 'NUMERAL', 'OPTIONS', 'NEEDED',
+           'offers', 'petals_bp', 'should_move', 'rebalance', 'PetalsRouting', 'PetalsThroughput', 'pooled',
+           'one_by_one', 'petals', 'Launch', 'launch_commands', 'pool_tokens', 'read_launch']
 
 # %% ../../nbs/blocks/13_petals_rules.ipynb #bfdd5aac
 import re
@@ -612,6 +612,8 @@ def petals(
 # %% ../../nbs/blocks/13_petals_rules.ipynb #692009c7
 DEVICE = re.compile(r"cpu|mps|cuda(:\d{1,3})?")
 MOST_TOKENS = 10**12
+# characters of a line, over a thousand peers; longer words take shlex a time that is their square
+MOST_LINE = 2**17
 DTYPES, QUANTS = ("auto", "bfloat16", "float16", "float32"), ("none", "int8", "nf4")
 # a multiaddress: protocols with their values, a port, and who is there
 PEER = re.compile(r"(/[\w.:-]+)*/(tcp|udp)/(\d{1,5})(/[\w.:-]+)*")
@@ -737,6 +739,8 @@ class Launch(Record):
                 f"model {self.model!r} is a folder, which has no name among the peers; give a"
                 " dht_prefix"
             )
+        if len(self.line) > MOST_LINE:
+            raise ValueError(f"the line has {len(self.line):,} characters; at most {MOST_LINE:,}")
 
     @property
     def arguments(self) -> list[str]:
@@ -903,15 +907,20 @@ def read_launch(line: str) -> Launch:
     3
     """
     instance(line, "line", str)
+    if len(line) > MOST_LINE:
+        raise ValueError(
+            f"the line has {len(line):,} characters; it must have at most {MOST_LINE:,}"
+        )
+    shown = repr(line if len(line) <= 500 else line[:500] + "…")
     try:
         words = shlex.split(line)
     except ValueError as error:
-        raise ValueError(f"the line is {line!r}; a shell cannot read it: {error}") from None
+        raise ValueError(f"the line is {shown}; a shell cannot read it: {error}") from None
     # a shell may read more into a word that is not quoted
-    if shlex.join(words) != line.strip():
-        raise ValueError(f"the line is {line!r}; quoted word by word it is {shlex.join(words)!r}")
+    if (quoted := shlex.join(words)) != line.strip():
+        raise ValueError(f"the line is {shown}; quoted word by word it is {quoted[:500]!r}")
     if words[1:3] != HEAD or len(words) < 4 or not PYTHON.fullmatch(words[0]):
-        raise ValueError(f"the line is {line!r}; it must be `python {' '.join(HEAD)} MODEL ...`")
+        raise ValueError(f"the line is {shown}; it must be `python {' '.join(HEAD)} MODEL ...`")
     given = _options(words[4:])
     for name in NEEDED:
         if name not in given:

@@ -13,20 +13,21 @@ import signal
 # %% ../../nbs/cli/07_start.ipynb #44b63861
 #| code-fold: false
 def program() -> None:
-    """Run ``serving-or``: be ready for Ctrl-C, load the command line, hand over to it.
+    """Run ``serving-or``: be ready for Ctrl-C and SIGTERM, load the command line, hand over to it.
 
     Raises
     ------
     SystemExit
         Always; its code is a key of `serving_or.cli.app.EXITS`.
     """
-    signal.signal(signal.SIGINT, _stop)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _stop)
     from serving_or.cli.app import main
 
     main()
 
 
-def _stop(*_: object) -> None:
+def _stop(number: int, _: object) -> None:
     "Say so and end, at once: nothing has begun."
     os.write(2, b"serving-or: stopped\n")
-    os._exit(130)
+    os._exit(128 + number)

@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['Array', 'Tuple', 'OPTIMALITY', 'ROUNDING', 'MOST_SAVED', 'log', 'gap', 'ratio', 'Status', 'Scope', 'Infeasible',
            'NotFound', 'TooLarge', 'number', 'seconds', 'whole', 'choice', 'finite', 'positions', 'labels_of', 'many',
-           'Clock', 'write_whole', 'strict_json', 'Record', 'lowered', 'Result', 'door', 'instance', 'Progress',
-           'progress']
+           'Clock', 'write_whole', 'drop_unfinished', 'strict_json', 'Record', 'lowered', 'Result', 'door', 'instance',
+           'Progress', 'progress']
 
 # %% ../../nbs/tools/01_answers.ipynb #33029b57
 #| code-fold: true
@@ -678,6 +678,7 @@ def write_whole(path: str | os.PathLike, text: str) -> None:
         kind = "a folder" if target.is_dir() else "a device or a pipe"
         raise OSError(f"{os.fspath(path)} is {kind}; it must be an ordinary file")
     part = target.with_name(f".{target.name}.{uuid.uuid4().hex}.part")
+    _UNFINISHED.add(part)
     try:
         with open(part, "xb") as file:
             file.write(data)
@@ -692,6 +693,16 @@ def write_whole(path: str | os.PathLike, text: str) -> None:
         # with the name that the caller knows; a full disk tells none
         raise OSError(error.errno, error.strerror, os.fspath(path)) from error
     finally:
+        part.unlink(missing_ok=True)
+        _UNFINISHED.discard(part)
+
+
+_UNFINISHED: set[Path] = set()
+
+
+def drop_unfinished() -> None:
+    """Remove what `write_whole` has begun, before a process ends in the middle of it."""
+    for part in list(_UNFINISHED):
         part.unlink(missing_ok=True)
 
 # %% ../../nbs/tools/01_answers.ipynb #f481a659

@@ -2,6 +2,7 @@
 
 import shlex
 import subprocess
+import time
 from dataclasses import replace
 from fractions import Fraction
 from types import SimpleNamespace
@@ -544,6 +545,22 @@ def test_a_folder_needs_a_name_among_the_peers(folder):
         read_launch(line.replace(" --dht_prefix m", ""))
     for name in ("m", "bigscience/bloom", "meta-llama/Llama-2-70b.x"):
         assert Launch(name, 0, 3, **NEEDED).dht_prefix is None
+
+
+def test_a_line_that_is_too_long_is_neither_written_nor_read():
+    "Python's shlex takes a time that is the square of a word's length."
+    for more in ("a" * 10**6, "--throughput " + "1" * 10**6, "'" * 200_000):
+        begun = time.process_time()
+        with pytest.raises(ValueError, match="characters; it must have at most") as caught:
+            read_launch(f"{LINE} {more}")
+        assert time.process_time() - begun < 0.2 and len(str(caught.value)) < 100
+    with pytest.raises(ValueError, match="it must be") as caught:
+        read_launch("a " * 50_000)
+    assert len(str(caught.value)) < 1000
+    peers = Launch("m", 0, 3, **NEEDED, initial_peers=[PEER] * 1000)
+    assert read_launch(peers.line) == peers
+    with pytest.raises(ValueError, match="characters; at most"):
+        Launch("m", 0, 3, **NEEDED, initial_peers=[PEER] * 10_000)
 
 
 def changed(old, new):

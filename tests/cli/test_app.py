@@ -23,6 +23,7 @@ from serving_or import __version__
 from serving_or.cli.app import (
     EXITS,
     PARTS,
+    Terminated,
     as_json,
     command_line,
     commands,
@@ -133,6 +134,7 @@ def fail(kind: str, *, service_time: float = 0.0):
         "ours": ZeroDivisionError("division by zero"),
         "pipe": BrokenPipeError(32, "Broken pipe"),
         "stop": KeyboardInterrupt(),
+        "terminated": Terminated(),
         "memory": MemoryError(),
     }[kind]
 
@@ -354,6 +356,7 @@ def test_what_optimises_says_value_bound_gap_and_status(line, tmp_path, monkeypa
         ("file", 2, "a.csv: No such file or directory"),
         ("package", 2, "torch is not installed"),
         ("stop", 130, "stopped"),
+        ("terminated", 143, "stopped"),
         ("ours", 70, "internal error: ZeroDivisionError: division by zero (--debug shows where)"),
         ("memory", 70, "internal error: MemoryError: MemoryError (--debug shows where)"),
     ],
@@ -389,7 +392,7 @@ def test_codes_are_told():
         2,
         70,
     }
-    assert set(EXITS) == {0, 1, 2, 70, 130, 141}
+    assert set(EXITS) == {0, 1, 2, 70, 130, 141, 143}
 
 
 # Files
@@ -441,8 +444,9 @@ def test_the_help_is_quick_and_loads_no_part():
     assert not loaded & (heavy | parts) and "numpy" in loaded and spent <= 0.6
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("name", ["slow", "deaf"])
-def test_ctrl_c_ends_it_soon(name, tmp_path):
+def test_ctrl_c_and_sigterm_end_it_soon(name, number, tmp_path):
     """Within 20 s where it takes one: the machine may be busy."""
     kept = tmp_path / "old.json"
     kept.write_text("old")
@@ -456,14 +460,55 @@ def test_ctrl_c_ends_it_soon(name, tmp_path):
     )
     try:
         assert running.stderr.readline() == "begun\n"
-        running.send_signal(signal.SIGINT)
+        running.send_signal(number)
         begun = time.monotonic()
         said = running.communicate(timeout=30)
     finally:
         running.kill()
-    assert running.returncode == 130 and said == ("", "serving-or: stopped\n")
+    assert running.returncode == 128 + number and said == ("", "serving-or: stopped\n")
     assert time.monotonic() - begun < 20 and os.listdir(tmp_path) == ["old.json"]
     assert kept.read_text() == "old"
+
+
+WRITING = """
+import os, sys, time
+{how}
+def fsync(file):
+    print("begun", file=sys.stderr, flush=True)
+    wait()
+os.fsync = fsync
+"""
+WAITS = {
+    "Python": "def wait(): time.sleep(60)",
+    "C": """def wait():
+    import ctypes
+    C, lock = ctypes.CDLL(None), ctypes.create_string_buffer(64)
+    C.pthread_mutex_lock(lock), C.pthread_mutex_lock(lock)""",
+}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("where", WAITS)
+def test_a_signal_while_a_file_is_written_leaves_the_old_one_alone(where, number, tmp_path):
+    "Whether the system hears it, or the process has to be ended in the middle of a write."
+    kept = tmp_path / "old.yaml"
+    kept.write_text("old")
+    code = WRITING.format(how=WAITS[where]) + MAIN
+    running = subprocess.Popen(
+        [sys.executable, "-c", code, "blocks", "init", "-o", kept],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert running.stderr.readline() == "begun\n" and len(os.listdir(tmp_path)) == 2
+        running.send_signal(number)
+        said = running.communicate(timeout=30)
+    finally:
+        running.kill()
+    assert (running.returncode, *said) == (128 + number, "", "serving-or: stopped\n")
+    assert os.listdir(tmp_path) == ["old.yaml"] and kept.read_text() == "old"
 
 
 def test_a_reader_that_goes_away():

@@ -1,7 +1,6 @@
-"""Ctrl-C while the program loads, after it has answered, and never a traceback."""
+"""Ctrl-C and SIGTERM while the program loads, after it has answered, and never a traceback."""
 
 import os
-import signal
 import subprocess
 import sys
 
@@ -10,13 +9,15 @@ import pytest
 from serving_or.cli.fleet import MAIN
 from tests.tree import ROOT
 
-# Ctrl-C when a module is asked for; the handler of `program` is in place before all of these
+SIGNALS = pytest.mark.parametrize("number", [2, 15])
+
+# a signal when a module is asked for; the handler of `program` is in place before all of these
 STRUCK = """
 import os, signal, sys
 class Struck:
     def find_spec(self, name, path=None, target=None):
         if name == {name!r}:
-            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), {number})
 sys.meta_path.insert(0, Struck())
 """
 
@@ -28,24 +29,30 @@ def ended(code, *arguments):
 
 
 @pytest.mark.parametrize("name", ["serving_or.cli.app", "logging", "numpy", "typer"])
-def test_ctrl_c_in_the_first_tenth_of_a_second(name):
-    done = ended(STRUCK.format(name=name), "--help")
-    assert (done.returncode, done.stderr) == (130, "serving-or: stopped\n") and done.stdout == ""
+@SIGNALS
+def test_ctrl_c_in_the_first_tenth_of_a_second(number, name):
+    done = ended(STRUCK.format(name=name, number=number), "--help")
+    assert (done.returncode, done.stderr) == (
+        128 + number,
+        "serving-or: stopped\n",
+    ) and done.stdout == ""
 
 
 @pytest.mark.parametrize("name", ["serving_or.cli.fleet", "serving_or.fleet.staffing"])
-def test_ctrl_c_while_a_part_is_loaded(name):
+@SIGNALS
+def test_ctrl_c_while_a_part_is_loaded(number, name):
     """Typer is at work then; a library that is loading may swallow the signal for a second."""
     staff = ["fleet", "staff", "--rate", "20", "--service-time", "4", "--wait", "0.2"]
-    done = ended(STRUCK.format(name=name), *staff)
-    assert done.returncode == 130 and "Traceback" not in done.stderr and done.stdout == ""
+    done = ended(STRUCK.format(name=name, number=number), *staff)
+    assert done.returncode == 128 + number and "Traceback" not in done.stderr and done.stdout == ""
 
 
-def test_ctrl_c_after_the_answer():
-    late = "import atexit, os; atexit.register(os.kill, os.getpid(), 2)\n"
+@SIGNALS
+def test_ctrl_c_after_the_answer(number):
+    late = f"import atexit, os; atexit.register(os.kill, os.getpid(), {number})\n"
     done = ended(late, "--version")
     assert done.stdout.startswith("serving-or ") and done.stderr == ""
-    assert done.returncode in (0, -signal.SIGINT)
+    assert done.returncode in (0, -number)
 
 
 def test_the_program_is_light_before_it_is_ready():
