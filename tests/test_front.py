@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import struct
 import subprocess
 import sys
@@ -59,6 +60,30 @@ def test_the_front_page_s_code_runs(tmp_path):
     assert [line[2:] for line in code[-1].splitlines() if line.startswith("# ")] == [
         line.strip() for line in done.stdout.splitlines()
     ]
+
+
+def test_the_readme_s_commands_run(tmp_path, monkeypatch):
+    """In their order, in an empty folder; two that compute for long have chapters that run them."""
+    import numpy as np
+    from typer.testing import CliRunner
+
+    from serving_or.cli.app import command_line
+    from serving_or.tools.data import load_experts
+
+    (lines,) = re.findall(r"```sh\n(.*?)```", README, re.S)
+    commands = [shlex.split(line, comments=True)[1:] for line in lines.splitlines()]
+    long = ["report", "deployment.yaml"], ["sweep", "sweep.yaml"]
+    assert all(any(command[:2] == start for command in commands) for start in long)
+    np.save(tmp_path / "loads.npy", load_experts(window=4).loads)
+    monkeypatch.chdir(tmp_path)
+    for command in commands:
+        if command[:2] not in long:
+            done = CliRunner().invoke(command_line(), command)
+            assert done.exit_code == 0, (command, done.output)
+    assert {p.name for p in tmp_path.iterdir()} == {
+        *("loads.npy", "fleet.yaml", "map.json", "cluster.yaml", "plan.json"),
+        *("deployment.yaml", "sweep.yaml"),
+    }
 
 
 def test_the_repository_has_one_address():

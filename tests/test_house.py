@@ -336,6 +336,7 @@ def test_the_readme_runs(tmp_path):
     (tmp_path / "readme.py").write_text("\n".join(code))
     done = subprocess.run(
         [sys.executable, tmp_path / "readme.py"],
+        cwd=tmp_path,
         capture_output=True,
         text=True,
         env={"PYTHONPATH": str(ROOT), "PATH": ""},

@@ -32,7 +32,7 @@ from ..experts.regularized_greedy import RegularizedGreedy, ReverseEntropy
 from ..experts.rounding import Credit, Hysteresis, Threshold
 from ..fleet.batching_policies import Aging, SmallestVolume
 from ..fleet.kv_cache import FCFS, MCSF, Requests, schedule
-from ..tools.answers import gap
+from ..tools.answers import gap, lowered
 from serving_or.tools.data import (
     TASKS,
     TOPOLOGIES,
@@ -115,7 +115,7 @@ def _blocks_cell(
     "What a placement costs on a network, beside the best bound that needs no search."
     cluster = scatter(load_topology(topology), seed, share)
     plan = SWEPT_METHODS[method](cluster, requests)
-    bound = min(max(plan.bound, aggregate_bound(cluster, requests)), plan.value)
+    bound = lowered(max(plan.bound, aggregate_bound(cluster, requests)), plan.value)
     return {"value": plan.value, "bound": bound, "gap": gap(plan.value, bound)}
 
 

@@ -55,10 +55,12 @@ from serving_or.tools.answers import (
     TooLarge,
     Tuple,
     door,
+    finite,
     gap,
     lowered,
     number,
     progress,
+    ratio,
     seconds,
     whole,
     write_whole,
@@ -355,6 +357,9 @@ def _mistakes(folder: Path) -> Callable[[Any], Iterator[tuple]]:
             yield from _gpu_mistakes(file)
         if e is not None and g is None and e.gpus is None:
             yield ("experts", "gpus"), "given, because there is no gpu.count", None
+        if e is not None and g is not None and e.gpus not in (None, g.count):
+            must = f"left out, or gpu.count, {g.count}: a replica's GPUs hold its experts"
+            yield ("experts", "gpus"), must, e.gpus
         if e is not None and e.loads != "esft" and not there(e.loads):
             yield ("experts", "loads"), "esft, or a recording: a file or a folder", e.loads
         if e is not None and e.old is not None and not there(e.old):
@@ -950,10 +955,12 @@ def room_of(deployment: Deployment, redundant: int | None = None, balance: float
     prompt, output = float(trace.prompt.mean()), float(trace.output.mean())
     most = min(replica.batch, int(tokens // (prompt + output)))
     if most < 1:
+        short = (prompt + output - tokens) * float(stored.cache_bytes(1).sum())
+        more = int(np.ceil(short / (replica.share * replica.device.memory)))
         raise Infeasible(
             f"{tokens:,} tokens of cache fit beside the weights, and a request has"
-            f" {prompt + output:.0f} on average; give gpu.count more than {replica.gpus}",
-            nearest=replica.gpus + 1,
+            f" {prompt + output:.0f} on average; with gpu.count {replica.gpus + more} one fits",
+            nearest=replica.gpus + more,
         )
     times = step_times(card, replica, prompt + output / 2, spare or 0, balance)
     engine = Engine(times[0], times[1], most, output, times[2] * prompt, stalls=True)
@@ -998,13 +1005,25 @@ def work_bound(
     int
         At least 1.
 
+    Raises
+    ------
+    ValueError
+        When an argument is not as described.
+
     Examples
     --------
     >>> engine = Engine(alpha=0.04, beta=0.01, batch=4, output=10, stalls=True)
     >>> work_bound(engine, np.zeros(100), np.zeros(100), np.full(100, 10), ttft=1, tpot=0.1)
     10
     """
-    a, p, o = (np.asarray(v, float) for v in (arrival, prefill, output))
+    a, p, o = (finite(v, "arrival, prefill and output", ndim=1) for v in (arrival, prefill, output))
+    if not 0 < len(a) == len(p) == len(o) or (np.diff(a) < 0).any() or not engine.stalls:
+        raise ValueError(
+            "arrival, prefill and output must have a number for each request, arrivals must not"
+            " decrease, and prefills must stop the steps of the engine"
+        )
+    number(ttft, "ttft", above=0), number(tpot, "tpot", least=0)
+    number(share, "share", above=0, most=1)
     a = a - a[0]
     work = p + o * (engine.alpha / engine.batch + engine.beta)
     missed = len(a) - int(np.ceil(share * len(a) - 1e-9))
@@ -1152,19 +1171,31 @@ def _requests_section(d: Deployment) -> Section:
     )
 
 # %% ../../nbs/cli/04_report.ipynb #bb2540cc
+def _targets(d: Deployment) -> tuple[float, float]:
+    "Both targets, and what the clock of a long trace rounds away."
+    late = 4 * float(np.spacing(d.trace.arrival[-1]))
+    return d.ttft * (1 + 1e-9) + late, d.tpot * (1 + 1e-9) + late
+
+
+def _above(x: float) -> float:
+    "The next number with three digits."
+    unit = 10.0 ** (np.floor(np.log10(x)) - 2)
+    return float(f"{np.ceil(x / unit - 1e-9) * unit:.3g}")
+
+
 def _check_alone(d: Deployment, room: Room, prefill: np.ndarray) -> None:
     "Refuse targets that requests miss even alone, and say which would do."
-    t = d.trace
-    far = (d.ttft + float(room.engine.service(1)) + 1e4) * np.arange(len(t))
-    alone = simulate_steps(room.engine, far, t.output, prefill)
-    if alone.good(d.ttft, d.tpot) < d.share:
-        first = float(np.quantile(alone.ttft, d.share, method="inverted_cdf"))
-        each = float(np.quantile(alone.tpot, d.share, method="inverted_cdf"))
+    ttft, tpot = _targets(d)
+    each = room.engine.alpha + room.engine.beta
+    met = float((prefill <= ttft).mean()) if each <= tpot else 0.0
+    if met < d.share:
+        first = _above(float(np.quantile(prefill, d.share, method="inverted_cdf")))
+        near = first if each <= tpot else _above(each) if first <= ttft else None
         raise Infeasible(
-            f"each alone in an idle replica, {alone.good(d.ttft, d.tpot):.1%} of the requests meet"
-            f" the targets: {d.share:.0%} have a first token within {first:.3g} s, and as many take"
-            f" at most {each:.3g} s a token; ask for no less, or give faster GPUs",
-            nearest=first if first > d.ttft else each,
+            f"each alone in an idle replica, {met:.1%} of the requests meet the targets:"
+            f" {d.share:.0%} have a first token within {first:g} s, and a token takes"
+            f" {_above(each):g} s; ask for no less, or give faster GPUs",
+            nearest=near,
         )
 
 
@@ -1175,10 +1206,12 @@ def _fewest(d: Deployment, room: Room, least: int) -> tuple[int, dict[int, Stepp
     def good(n: int) -> bool:
         if n not in played:
             played[n] = play_trace(room, d.trace, n)
-        return played[n].good(d.ttft, d.tpot) >= d.share
+        return played[n].good(*_targets(d)) >= d.share
 
     low, high = least - 1, least
     while not good(high):
+        if high >= len(d.trace):
+            raise NotFound("requests miss the targets with a replica for each of them")
         low, high = high, min(2 * high, len(d.trace))
     while high - low > 1:
         middle = (low + high) // 2
@@ -1226,9 +1259,9 @@ def _fleet_section(d: Deployment, room: Room, known: dict[str, Any]) -> Section:
     assert replica is not None
     _check_alone(d, room, prefill)
     t = d.trace
-    least = work_bound(room.engine, t.arrival, prefill, t.output, d.ttft, d.tpot, d.share)
+    least = work_bound(room.engine, t.arrival, prefill, t.output, *_targets(d), d.share)
     found, played = _fewest(d, room, least)
-    met = {n: played[n].good(d.ttft, d.tpot) for n in sorted(played)}
+    met = {n: played[n].good(*_targets(d)) for n in sorted(played)}
     known["replicas"], known["token"] = found, float(played[found].tpot.mean())
     rows = _counted_by_models(d, room, prefill)
     rows += [["the trace played step by step", found], ["no rule does with fewer", least]]
@@ -1250,7 +1283,7 @@ def _fleet_section(d: Deployment, room: Room, known: dict[str, Any]) -> Section:
                 ("by", "replicas", "GPUs"),
                 rows,
             ),
-            Table("A replica.", ("", "value"), _replica_rows(room)),
+            Table(_A_REPLICA, ("", "value"), _replica_rows(room)),
         ),
         _met_chart(met, d.share),
         _STEPS_PROVED,
@@ -1266,9 +1299,10 @@ def _met_chart(met: dict[int, float], share: float) -> Chart:
     return Chart(title, list(met), series, "replicas", "% of the requests")
 
 
+_A_REPLICA = "A replica; weights, caches and work are split evenly over its GPUs."
 _STEPS_PROVED = (
     "No rule that deals requests out and orders them meets the targets on this trace with fewer"
-    " replicas than the bound, if steps take the time that is stated."
+    " replicas than the bound, if steps take the time that is stated and hold no more requests."
 )
 _STEPS = (
     "A step takes what was measured, as the file says.",
@@ -1307,7 +1341,7 @@ def _kinds_section(d: Deployment, limit: float) -> Section:
             ),
         ),
         Chart("GPUs of each kind, and how many are busy", names, series, "kind", "GPUs", "bars"),
-        "No mix has a smaller rent, if each kind completes what the roofline says.",
+        "No mix has a smaller rent than the bound, if each kind completes what the roofline says.",
         "Nothing: the mix is for the mean load, without spare capacity for bursts.",
         ("fleet/04_gpu_mix",),
     )
@@ -1396,13 +1430,17 @@ def _batching_chart(tried: list, scale: float, bound: float) -> Chart:
     return Chart("Mean latency by policy", places, series, *words, "bars")
 
 # %% ../../nbs/cli/04_report.ipynb #2617afba
+def _planned(g: ExpertGroup) -> ReplicaPlan:
+    "The map for the whole recording."
+    return plan(g.loads.sum(axis=0), g.gpus, g.redundant, old=g.old)
+
+
 def _next_balance(d: Deployment) -> tuple[ReplicaPlan, Backtest]:
     "The map for the whole recording, and what maps would have done on the next window."
     g = d.experts
     assert g is not None
-    made = plan(g.loads.sum(axis=0), g.gpus, g.redundant, old=g.old)
     rules = {"keep the first map": Keep(), "a new map each time": Rebuild(), "repair": Repair(0.02)}
-    return made, backtest(g.loads, g.gpus, g.redundant, policies=rules, old=g.old)
+    return _planned(g), backtest(g.loads, g.gpus, g.redundant, policies=rules, old=g.old)
 
 
 def _priced(d: Deployment) -> float:
@@ -1430,7 +1468,7 @@ def _drifting(d: Deployment, price: float) -> list[list]:
             some = run(Problem(g.loads[:, layer], g.redundant, price), rule(), Credit())
             total += some.latency.sum(), some.moved.sum(), some.cost, some.bound
         rows.append(
-            [f"{name}, whole GPUs by credit", *map(float, total), float(total[2] / total[3])]
+            [f"{name}, whole GPUs by credit", *map(float, total), ratio(total[2], total[3])]
         )
     return rows
 
@@ -1732,7 +1770,7 @@ def report_run(
     read = read_deployment(deployment)
     files = _files(page, read)
     done = decide(read, time_limit, seed, verbose)
-    made = _map_of(read) if "map" in files else None
+    made = _map_of(read.experts) if "map" in files else None
     write_whole(page, done.html())
     done.save(files["record"])
     if made is not None and read.experts is not None:
@@ -1756,9 +1794,9 @@ def _files(page: Path, d: Deployment) -> dict[str, Path]:
     return found
 
 
-def _map_of(d: Deployment) -> ReplicaPlan | None:
+def _map_of(g: ExpertGroup | None) -> ReplicaPlan | None:
     "The map for an engine; None where the section says why there is none."
     try:
-        return _next_balance(d)[0]
+        return None if g is None else _planned(g)
     except (Infeasible, NotFound, TooLarge):
         return None

@@ -458,7 +458,7 @@ def optimum(
     Dynamic programming when there are few placements. Otherwise `Certificate` and the simple
     policies, the level-chain program in glued windows and up to 20,000 events as a whole, else
     `relax` where it is quick; rounded at many thresholds and priced by Belady's rule, local search,
-    from 3,000 events on integer programs of windows, and up to 20,000 events branch and bound. The
+    above 3,000 events integer programs of windows, and up to 20,000 events branch and bound. The
     largest bound counts.
     Bounds of linear programs are recomputed from multipliers; those of integer programs are the
     solver's word, and where one of them is the largest, ``trusted`` says so.
@@ -964,10 +964,11 @@ def _from_below(known, glue, windows, clock, risen):
 
 def _tiled(risen, steps):
     "The most that windows which do not overlap add up to, of what each proves above its steps."
-    most = np.zeros(steps + 1)
+    most, ending = np.zeros(steps + 1), [[] for _ in range(steps + 1)]
+    for (begin, end), rise in risen.items():
+        ending[end].append((begin, rise))
     for end in range(1, steps + 1):
-        through = [most[a] + rise for (a, b), rise in risen.items() if b == end]
-        most[end] = max(most[end - 1], *through, 0.0)
+        most[end] = max(most[end - 1], *(most[a] + rise for a, rise in ending[end]), 0.0)
     return most[-1]
 
 

@@ -99,7 +99,9 @@ def chain_of(problem: Problem) -> LevelChain:
     """
     start = whole_start(problem)
     lowest = np.atleast_1d(best_level(problem.loads, problem.extra))
-    wanted = need(problem.loads, lowest).ravel()
+    # over a power of two: among denormal loads, rounding would ask for more than k
+    loads = problem.loads / np.ldexp(1.0, np.frexp(problem.loads.max(axis=1)[:, None])[1] - 1)
+    wanted = need(loads, best_level(loads, problem.extra)).ravel()
     cell = np.repeat(np.arange(wanted.size), wanted)
     copy = np.arange(cell.size) - np.repeat(np.cumsum(wanted) - wanted, wanted) + 1
     step, expert = np.divmod(cell, problem.experts)

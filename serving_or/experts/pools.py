@@ -126,8 +126,12 @@ def _check_room(loads: np.ndarray, extra: float, sizes: np.ndarray) -> None:
     if sizes.size and extra > _MOST_COPIES * sizes.min():
         raise ValueError(f"extra is {extra:g}; it must hold at most {_MOST_COPIES:,} copies")
     with np.errstate(over="ignore"):
-        if not np.isfinite(4 * loads.max(axis=1).sum()):
+        most = 4 * loads.max(axis=1).sum()
+        if not np.isfinite(most):
             raise ValueError("loads make latencies beyond the largest float")
+        least = sizes.min(initial=np.inf)
+        if not (np.isfinite(most / least) and np.isfinite(most * max(extra / least, 1.0))):
+            raise ValueError("loads and sizes make prices of copies beyond the largest float")
 
 
 def _checked(loads, extra, sizes):
@@ -190,12 +194,14 @@ _MOST_STATES = 2_000_000  # pairs that the dynamic program looks at in one layer
 
 
 def _in_units(sizes, extra):
-    "Sizes and budget as multiples of the largest unit of all sizes, if there is one; and the unit."
+    "Sizes and budget as multiples of the largest unit found, a power of two if none; and the unit."
     whole_sizes = sizes.size and sizes.max() < 2**53 and np.all(sizes == np.rint(sizes))
     unit = float(np.gcd.reduce(sizes.astype(np.int64), axis=None) if whole_sizes else sizes.min())
     times = np.rint(sizes / unit)
     if np.any(np.abs(times * unit - sizes) > 1e-13 * sizes):
-        return sizes, extra, 1.0
+        # digits stay, and products with loads are far from the largest float
+        unit = float(np.ldexp(1.0, np.frexp(sizes.min())[1] - 1))
+        return sizes / unit, extra / unit, unit
     return times, float(np.floor(extra / unit * (1 + 1e-12))), unit
 
 

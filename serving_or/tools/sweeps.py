@@ -15,7 +15,8 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite, prod
 from pathlib import Path
@@ -32,7 +33,6 @@ from serving_or.tools.answers import (
     progress,
     strict_json,
     whole,
-    write_whole,
 )
 from .plots import Picture, bars
 
@@ -144,16 +144,18 @@ def _waits(gaps: np.ndarray, work: np.ndarray, speed: float) -> np.ndarray:
     return steps - np.minimum.accumulate(steps, axis=-1)
 
 # %% ../../nbs/tools/10_sweeps.ipynb #15ecb364
-def same_dice(seeds=20, faster=1.1) -> Picture:
+def _dice_errors(seeds: int, faster: float) -> tuple[float, list[float]]:
+    "Mean wait that is saved; standard errors of it with own dice and with the same."
+    gaps, work = np.random.default_rng(7).exponential(size=(2, 2, seeds, 1500))
+    slow = _waits(gaps[0], 0.8 * work[0], 1.0).mean(axis=1)
+    own, same = (_waits(gaps[k], 0.8 * work[k], faster).mean(axis=1) for k in (1, 0))
+    errors = [float((slow - b).std(ddof=1) / np.sqrt(seeds)) for b in (own, same)]
+    return float((slow - same).mean()), errors
+
+
+def same_dice(seeds: int = 20, faster: float = 1.1) -> Picture:
     """Standard error of a difference of mean waits, with dice of their own and the same dice."""
-    rng = np.random.default_rng(7)
-    gaps, work, others = rng.exponential(size=(3, seeds, 1500))
-    slow = _waits(gaps, 0.8 * work, 1.0).mean(axis=1)
-    same = _waits(gaps, 0.8 * work, faster).mean(axis=1)
-    # the dice of the next seed are as good as any others
-    own = _waits(gaps, 0.8 * others, faster).mean(axis=1)[::-1]
-    errors = [(slow - b).std(ddof=1) / np.sqrt(seeds) for b in (own, same)]
-    gain = (slow - same).mean()
+    gain, errors = _dice_errors(seeds, faster)
     return bars(
         ["own dice", "same dice"],
         {"standard error": errors},
@@ -231,15 +233,23 @@ class SweepTable(Record):
         Returns
         -------
         pandas.DataFrame
-            A row for each combination of the other axes, in the grid's order; cells that failed
-            are left out and not counted.
+            A row for each combination of the other axes, in the grid's order. Cells that failed
+            or answered NaN are left out and not counted; with no others the mean is NaN.
+
+        Raises
+        ------
+        ValueError
+            When there is no such axis or column, or the column holds something but numbers.
         """
         gone = [axes] if isinstance(axes, str) else list(axes)
         for name in gone:
             choice(name, "an axis", tuple(self.grid.axes))
         choice(column, "column", tuple(self.columns))
+        odd = [v for v in self.columns[column] if not isinstance(v, int | float | None)]
+        if odd:
+            raise ValueError(f"column {column} holds {str(odd[0])[:60]!r}; it must have numbers")
         kept = [name for name in self.grid.axes if name not in gone]
-        frame = self.to_frame().dropna(subset=[column])
+        frame = self.to_frame().astype({column: float})
         # a group for the whole where no axis is left
         groups = frame.groupby(kept or (lambda _: "all"), sort=False, dropna=False)[column]
         return groups.agg(mean="mean", least="min", largest="max", count="count")
@@ -276,11 +286,10 @@ class _Finished:
     def __init__(self, folder: str | os.PathLike, told: dict[str, Any], count: int):
         self.path, self.count = Path(folder) / "cells.jsonl", count
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        if not self.path.exists():
-            write_whole(self.path, json.dumps(told) + "\n")
-        self._file = os.open(self.path, os.O_RDWR | os.O_APPEND)
+        self._file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
         try:
             self._alone()
+            self._begin((json.dumps(told) + "\n").encode())
             self.answers = self._read(told)
         except BaseException:
             os.close(self._file)
@@ -308,13 +317,22 @@ class _Finished:
                 " folder"
             ) from None
 
+    def _begin(self, first: bytes) -> None:
+        "The first line, where there is none yet, or only a part of it."
+        with open(self.path, "rb") as file:
+            begun = file.read(len(first))
+        self._size = 0
+        if begun != first and first.startswith(begun):
+            os.ftruncate(self._file, 0)
+            self._write(first)
+
     def _read(self, told: dict[str, Any]) -> dict[int, tuple[str, Any]]:
         "The cells that are there; the end of a line that was not finished is cut off."
         answers: dict[int, tuple[str, Any]] = {}
         self._size = 0
         with open(self.path, "rb") as file:
             for number, line in enumerate(file, 1):
-                if not line.endswith(b"\n"):
+                if number > 1 and not line.endswith(b"\n"):
                     break
                 try:
                     read = strict_json(line.decode("utf-8"))
@@ -348,7 +366,11 @@ class _Finished:
         "Append a cell, whole or not at all."
         kind, given = answer
         given = {k: _word(v) for k, v in given.items()} if kind == "values" else given
-        data = (json.dumps({"cell": index, kind: given}) + "\n").encode()
+        self._write((json.dumps({"cell": index, kind: given}) + "\n").encode())
+        self.answers[index] = answer
+
+    def _write(self, data: bytes) -> None:
+        "Append a line; where the disk is full, not a part of it."
         try:
             done = 0
             while done < len(data):
@@ -358,7 +380,6 @@ class _Finished:
             error.filename = os.fspath(self.path)
             raise
         self._size += len(data)
-        self.answers[index] = answer
 
 
 def _word(value: Any) -> Any:
@@ -454,8 +475,9 @@ def _on_cores(task: Callable, todo: Sequence[int], workers: int) -> Iterator:
         while left:
             before = len(left)
             run = Parallel(workers, "loky", batch_size=1, inner_max_num_threads=1, **options)
+            answers = run(delayed(watched)(i) for i in sorted(left))
             try:
-                for index, answer in run(delayed(watched)(i) for i in sorted(left)):
+                for index, answer in answers:
                     left.discard(index)
                     yield index, answer
             except TerminatedWorkerError as error:
@@ -464,6 +486,11 @@ def _on_cores(task: Callable, todo: Sequence[int], workers: int) -> Iterator:
                         "a worker was ended from outside before it had finished one cell (no"
                         " memory left?); with fewer workers a cell has more"
                     ) from error
+            finally:
+                # that cells are left is no news
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", UserWarning)
+                    answers.close()
     finally:
         # else they wait five minutes for more
         pool = get_reusable_executor(reuse=True)
@@ -473,7 +500,7 @@ def _on_cores(task: Callable, todo: Sequence[int], workers: int) -> Iterator:
 def _on_dask(task: Callable, todo: Sequence[int], scheduler: str) -> Iterator:
     "Answers of a Dask cluster, as they come."
     try:
-        from distributed import Client, as_completed
+        from distributed import CancelledError, Client, as_completed
     except ImportError:
         raise ImportError(
             "a scheduler was given, and Dask is not here; pip install 'serving-or[cluster]'"
@@ -487,11 +514,15 @@ def _on_dask(task: Callable, todo: Sequence[int], scheduler: str) -> Iterator:
         keys = {f"cell-{run}-{i}": i for i in todo}
         futures = client.map(task, list(todo), key=list(keys), pure=False)
         for future in as_completed(futures, loop=client.loop):
-            if future.status == "finished":
-                yield future.result()
-            else:
-                lost = future.exception()
-                yield keys[future.key], ("error", f"{type(lost).__name__}: {lost}"[:_MOST_TEXT])
+            # the answer may be lost with its worker meanwhile; then it is computed again
+            try:
+                found = future.result()
+            except CancelledError as error:
+                raise OSError(f"the Dask scheduler at {scheduler} went away") from error
+            except Exception as lost:
+                text = f"{type(lost).__name__}: {lost}"[:_MOST_TEXT]
+                found = keys[future.key], ("error", text)
+            yield found
             future.release()
 
 # %% ../../nbs/tools/10_sweeps.ipynb #c0e5a764
@@ -570,28 +601,30 @@ def fill(
         answers = {} if kept is None else kept.answers
         todo = [i for i in range(count) if answers.get(i, ("error",))[0] == "error"]
         task = functools.partial(_computed, function, grid)
-        source = _source(task, todo, cores, scheduler)
-        for done, (index, answer) in enumerate(source, count - len(todo) + 1):
-            if kept is None:
-                answers[index] = answer
-            else:
-                kept.add(index, answer)
-            line.show(done=f"{done} of {count} cells")
-            if answer[0] == "error" and errors == "raise":
-                raise RuntimeError(f"cell {index}, {grid.cell(index)}: {answer[1]}")
+        # workers are ended here, also where an error leaves the loop
+        with contextlib.closing(_source(task, todo, cores, scheduler)) as source:
+            for done, (index, answer) in enumerate(source, count - len(todo) + 1):
+                if kept is None:
+                    answers[index] = answer
+                else:
+                    kept.add(index, answer)
+                line.show(done=f"{done} of {count} cells")
+                if answer[0] == "error" and errors == "raise":
+                    raise RuntimeError(f"cell {index}, {grid.cell(index)}: {answer[1]}")
     table = _table(grid, answers)
     if folder is not None:
         table.save(Path(folder) / "table.json")
     return table
 
 
-def _source(task: Callable, todo: Sequence[int], workers: int, scheduler: str | None) -> Iterator:
+def _source(task: Callable, todo: Sequence[int], workers: int, scheduler: str | None) -> Generator:
     "Where answers come from."
     if scheduler is not None and todo:
-        return _on_dask(task, todo, scheduler)
-    if workers != 1 and todo:
-        return _on_cores(task, todo, workers)
-    return map(task, todo)
+        yield from _on_dask(task, todo, scheduler)
+    elif workers != 1 and todo:
+        yield from _on_cores(task, todo, workers)
+    else:
+        yield from map(task, todo)
 
 
 def _table(grid: Grid, answers: dict[int, tuple[str, Any]]) -> SweepTable:

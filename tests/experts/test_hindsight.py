@@ -617,6 +617,18 @@ def test_denormal_loads_end():
     assert optimum(p).status == "optimal" and optimum(p).moved.sum() == 0
 
 
+@pytest.mark.parametrize("seed", range(cases(400, 30)))
+def test_denormal_loads_ask_for_no_more_than_there_is(seed, monkeypatch):
+    monkeypatch.setattr(hindsight, "CONFIGURATIONS", 0)
+    g = np.random.default_rng(seed)
+    loads = g.choice([g.random((6, 3)), g.integers(0, 20, (6, 3)) * 0.05])
+    loads = loads * g.choice([5e-320, 1e-312])
+    p = Problem(loads, extra=3, move_price=0.0, start=[2, 1, 0])
+    assert chain_of(p).lengths.max() <= 3
+    found = optimum(p, 0)
+    assert found.bound <= dynamic_program(p).cost * (1 + 1e-3) and found.cost >= found.bound
+
+
 @pytest.mark.parametrize("limit", [0.0, 0.3, 1.0])
 def test_limits_are_kept(limit):
     p = Problem(trace("ar", 96, 80, 25, seed=1), 48)

@@ -94,6 +94,28 @@ def test_the_unit_does_not_matter():
 
 
 @pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize("power", [-900, -500, 0, 500, 900])
+def test_the_units_of_loads_and_sizes_may_be_extreme(power, exact):
+    rng = np.random.default_rng(6)
+    for _ in range(cases(100, 10)):
+        r, s, K = drawn(rng)
+        for now in (s, s * (1 - 1e-3 * rng.random(s.shape))):
+            plan = place_pool(r, K, now, exact)
+            for unit in {power, power // 2, -power if abs(power) <= 500 else power}:
+                far = place_pool(np.ldexp(r, power), np.ldexp(K, unit), np.ldexp(now, unit), exact)
+                assert np.array_equal(far.x, plan.x)
+                assert far.value == np.ldexp(plan.value, power)
+                assert np.isclose(np.ldexp(far.bound, -power), plan.bound, rtol=1e-12)
+
+
+def test_prices_beyond_the_floats_are_refused():
+    for r, K, s in (([[4e300, 0], [0, 2e300]], 4e-9, 1e-9), ([[1e150, 2e150]], 3e-200, 1e-200)):
+        for exact in (True, False):
+            with pytest.raises(ValueError, match="prices of copies beyond the largest float"):
+                place_pool(r, K, s, exact)
+
+
+@pytest.mark.parametrize("exact", [True, False])
 def test_bytes(exact):
     plan = place_pool([[3, 1], [1, 1]], 1e11, 17_300_000, exact)
     assert plan.status == "optimal" and plan.used.sum() <= 1e11
