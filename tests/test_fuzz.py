@@ -20,6 +20,7 @@ import zipfile
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -174,7 +175,8 @@ def _cell(rng, load, name):
 
 def _read_cells(path):
     "The file of a sweep that was stopped, where the sweep looks for it."
-    with tempfile.TemporaryDirectory() as folder:
+    # a disk's time is not what is tried
+    with tempfile.TemporaryDirectory() as folder, mock.patch("os.fsync"):
         (Path(folder) / "cells.jsonl").write_bytes(path.read_bytes())
         fill(_cell, GRID, folder)
 
