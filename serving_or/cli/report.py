@@ -629,7 +629,7 @@ def _cell(value: Any) -> Any:
     value = value.item() if isinstance(value, np.generic) else value
     return value if value is None or isinstance(value, str | int | float) else str(value)
 
-# %% ../../nbs/cli/04_report.ipynb #216b026e
+
 @dataclass(frozen=True, eq=False)
 class Report(Record):
     """A deployment, decision by decision; `decide` makes it.
@@ -781,7 +781,7 @@ def _overview(report: Report) -> str:
         f"<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
     )
 
-# %% ../../nbs/cli/04_report.ipynb #08fb3d17
+
 _HEAD = """<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
@@ -1059,7 +1059,7 @@ def _tiles(
                 yield width, total - np.repeat(before, size)
         width /= np.sqrt(2)
 
-# %% ../../nbs/cli/04_report.ipynb #863b0cfc
+
 def play_trace(room: Room, trace: RequestTrace, replicas: int) -> SteppedServer:
     """What the requests of a trace feel, each dealt to the replica whose work ends first.
 
@@ -1170,7 +1170,7 @@ def _requests_section(d: Deployment) -> Section:
         chapters=("tools/05_models", "fleet/02_bursts"),
     )
 
-# %% ../../nbs/cli/04_report.ipynb #bb2540cc
+
 def _targets(d: Deployment) -> tuple[float, float]:
     "Both targets, and what the clock of a long trace rounds away."
     late = 4 * float(np.spacing(d.trace.arrival[-1]))
@@ -1252,7 +1252,7 @@ def _replica_rows(room: Room) -> list[list]:
         ["requests/s, at most", e.capacity],
     ]
 
-# %% ../../nbs/cli/04_report.ipynb #f30e037b
+
 def _fleet_section(d: Deployment, room: Room, known: dict[str, Any]) -> Section:
     "How many replicas."
     replica, prefill = d.replica, room.prompt_token * d.trace.prompt
@@ -1346,7 +1346,7 @@ def _kinds_section(d: Deployment, limit: float) -> Section:
         ("fleet/04_gpu_mix",),
     )
 
-# %% ../../nbs/cli/04_report.ipynb #64bf6d03
+
 # requests that the batching policies are tried on
 MOST_TRIED = 2000
 
@@ -1429,7 +1429,7 @@ def _batching_chart(tried: list, scale: float, bound: float) -> Chart:
     words = ("policy, in the order of the table", "seconds")
     return Chart("Mean latency by policy", places, series, *words, "bars")
 
-# %% ../../nbs/cli/04_report.ipynb #2617afba
+
 def _planned(g: ExpertGroup) -> ReplicaPlan:
     "The map for the whole recording."
     return plan(g.loads.sum(axis=0), g.gpus, g.redundant, old=g.old)
@@ -1525,7 +1525,7 @@ _DRIFT = (
     " GPUs added, cost, bound, and their ratio; a transfer is worth"
 )
 
-# %% ../../nbs/cli/04_report.ipynb #fc6547d5
+
 _A_SECOND = {"us": 1e6, "ms": 1e3, "s": 1.0}
 
 
@@ -1728,7 +1728,7 @@ def decide(
     ordered = [found[key] for key in TITLES if key in found]
     return Report(deployment.name, deployment.card.name, ordered, seed)
 
-# %% ../../nbs/cli/04_report.ipynb #ab18d51f
+
 def report_run(
     deployment: Path,
     *,

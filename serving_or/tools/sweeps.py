@@ -203,14 +203,35 @@ class SweepTable(Record):
         return tuple(self.failed[i] for i in sorted(self.failed))
 
     def summary(self) -> str:
-        "Axes, cells, and the first failure."
+        "Axes, cells, the first failure, and means by the first axis that has several labels."
         axes = " × ".join(f"{len(v)} {name}" for name, v in self.grid.axes.items())
         text = f"{many(len(self.grid), 'cell')} ({axes})"
         if self.failed:
             first = min(self.failed)
             told = ", ".join(f"{k}={v}" for k, v in self.grid.cell(first).items())
             text += f"; {len(self.failed)} failed, the first at {told}: {self.failed[first]}"
-        return text
+        return "\n".join([text, *self._means()])
+
+    def _means(self) -> list[str]:
+        "Lines of means over all cells with a label, of at most four columns of numbers."
+        axis = next((k for k, v in self.grid.axes.items() if len(v) > 1), None)
+        columns = {
+            name: np.array([np.nan if v is None else v for v in column], float)
+            for name, column in self.columns.items()
+            if all(v is None or type(v) in (int, float) for v in column)
+        }
+        if axis is None or not columns:
+            return []
+        at = list(self.grid.axes).index(axis)
+        whose = np.array([self.grid._places(i)[at] for i in range(len(self.grid))])
+        lines = [f"mean by {axis}:"]
+        for j, label in enumerate(self.grid.axes[axis]):
+            some = [(k, v[(whose == j) & ~np.isnan(v)]) for k, v in list(columns.items())[:4]]
+            # both infinities have no mean
+            with np.errstate(invalid="ignore"):
+                told = [f"{k} {v.mean():.6g}" for k, v in some if len(v)]
+            lines.append(f"  {label}: {', '.join(told)}")
+        return lines
 
     def to_frame(self) -> Any:
         "A pandas frame with a row for each cell: labels, answers, and the error where some failed."
@@ -286,6 +307,9 @@ class _Finished:
     def __init__(self, folder: str | os.PathLike, told: dict[str, Any], count: int):
         self.path, self.count = Path(folder) / "cells.jsonl", count
         self.path.parent.mkdir(parents=True, exist_ok=True)
+        # to open a pipe would wait for its other end
+        if self.path.exists() and not self.path.is_file():
+            raise OSError(f"{self.path} is no ordinary file; give another folder")
         self._file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
         try:
             self._alone()
@@ -583,8 +607,8 @@ def fill(
     ...     return {"wait": load / (1 - load) * rng.exponential()}
     >>> grid = Grid({"load": [0.5, 0.8], "seed": range(4)}, alike=["load"])
     >>> table = fill(wait, grid)
-    >>> table.summary()
-    '8 cells (2 load × 4 seed)'
+    >>> table.summary().splitlines()[:2]
+    ['8 cells (2 load × 4 seed)', 'mean by load:']
     >>> [round(x, 6) for x in table.over("seed", "wait")["mean"] / table.columns["wait"][0]][0] > 0
     True
     """

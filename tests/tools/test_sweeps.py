@@ -598,3 +598,19 @@ def test_no_scheduler_is_told():
     pytest.importorskip("distributed")
     with pytest.raises(OSError, match="no Dask scheduler answers at"):
         fill(work, GRID, scheduler="nonsense://x")
+
+
+def test_a_summary_has_the_means_of_the_first_axis(table):
+    first, title, *rest = table.summary().splitlines()
+    assert first.startswith("20 cells") and title == "mean by policy:" and len(rest) == 2
+    for line, policy in zip(rest, "ab"):
+        some = table.over(["load", "seed"], "cost").loc[policy, "mean"]
+        assert line.startswith(f"  {policy}: cost {some:.6g}, ")
+    assert "\n" not in fill(other, Grid({"policy": [1], "load": [2], "seed": [3]})).summary()
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes here")
+def test_a_pipe_in_the_place_of_the_file_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "cells.jsonl")
+    with pytest.raises(OSError, match="no ordinary file"):
+        fill(other, GRID, tmp_path)
