@@ -1,6 +1,7 @@
 """What several test files share: the built book, served on this machine, and a Chromium."""
 
 import shutil
+import signal
 import threading
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -10,6 +11,10 @@ import pytest
 
 from tests.long import cases
 from tests.tree import ROOT, alone, make
+
+# In the background of a shell Ctrl-C is ignored, and so it would be by all that the tests start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Two workers share the cores with a browser: a slow example is not a failure.
 hypothesis.settings.register_profile("serving_or", deadline=None, max_examples=cases(2000, 100))

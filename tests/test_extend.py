@@ -20,7 +20,7 @@ sys.path.insert(0, "book/_ext")
 from nbdev_book import read_notebook
 
 for path in sorted(Path("nbs").rglob("[0-9]*.ipynb")):
-    print(path, read_notebook(path.read_text()).cells[-1].source)
+    print(path, read_notebook(path.read_text()).cells[-1].source.splitlines()[0])
 """
 
 

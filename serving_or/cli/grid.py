@@ -371,7 +371,7 @@ def sweep_run(
     workers : int
         Processes on this machine; -1 is one for each core.
     scheduler : str
-        Address of a Dask scheduler, such as tcp://10.0.0.1:8786, in place of --workers.
+        Address of a Dask scheduler, as it prints it, in place of --workers.
     verbose : bool
         Show progress.
 
