@@ -183,7 +183,7 @@ class _ExpertsFile:
     kind: Annotated[str, OneOf(("experts",))]
     policies: _some(SWEPT_POLICIES)  # type: ignore[valid-type]
     roundings: _some(SWEPT_ROUNDINGS)  # type: ignore[valid-type]
-    traces: _some((*KINDS, *TASKS))  # type: ignore[valid-type]
+    traces: _some(tuple(KINDS) + tuple(TASKS))  # type: ignore[valid-type]
     extra: _wholes(1, 10_000)  # type: ignore[valid-type]
     move_price: Annotated[list[Annotated[float, Number(0.0, most=1e9)]], Entries(1, 100)]
     seeds: _Seeds = 1
