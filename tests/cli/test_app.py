@@ -554,15 +554,6 @@ def test_completion_is_typers():
     assert done.stdout.split() == ["fleet"]
 
 
-def test_the_lines_of_the_readme_run(tmp_path):
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    lines = re.findall(r"^serving-or (.*?)(?:  #.*)?$", text, re.M)
-    assert len(lines) >= 3
-    for line in lines:
-        done = process(*line.split(), cwd=tmp_path)
-        assert done.returncode == 0 and done.stdout, done.stderr
-
-
 # Every command
 
 
