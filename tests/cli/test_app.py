@@ -4,7 +4,6 @@ import inspect
 import json
 import os
 import random
-import re
 import resource
 import signal
 import subprocess
