@@ -57,6 +57,10 @@ def test_a_run_tells_what_it_loaded_and_asked_for():
     assert told_by([start])["asks"] == ["threads"]
     call = "import subprocess, sys; subprocess.run([sys.executable, '-c', ''])"
     assert told_by([call])["asks"] == ["processes"]
+    grid = "from serving_or.tools.sweeps import Grid, fill; grid = Grid({'x': [1, 2]})"
+    one = "table = fill(lambda rng, x: {'y': x}, grid, workers=WORKERS)"
+    assert told_by([grid, one.replace("WORKERS", "1")])["asks"] == []
+    assert told_by([grid, one.replace("WORKERS", "2")])["asks"] == ["processes"]
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,9 @@ def _watched():
         return start(thread)
 
     def told():
+        # joblib starts its workers past these events, and is loaded for nothing else
+        if "joblib.externals.loky.process_executor" in set(sys.modules) - before:
+            asked.add("processes")
         new = {name.partition(".")[0] for name in set(sys.modules) - before}
         return {"packages": sorted(new - sys.stdlib_module_names), "asks": sorted(asked)}
 

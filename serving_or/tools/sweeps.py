@@ -223,7 +223,8 @@ class SweepTable(Record):
         if axis is None or not columns:
             return []
         at = list(self.grid.axes).index(axis)
-        whose = np.array([self.grid._places(i)[at] for i in range(len(self.grid))])
+        shape = tuple(map(len, self.grid.axes.values()))
+        whose = np.unravel_index(np.arange(len(self.grid)), shape)[at]
         lines = [f"mean by {axis}:"]
         for j, label in enumerate(self.grid.axes[axis]):
             some = [(k, v[(whose == j) & ~np.isnan(v)]) for k, v in list(columns.items())[:4]]
